@@ -1,1 +1,1 @@
-"""Where we hook in: the only room that knows httpx2 and the SDKs."""
+"""Attaches to HTTP clients and SDK clients: the only room that knows httpx2 and the SDKs."""

@@ -1,7 +1,7 @@
-"""A transport of httpx2's over aiohttp: for many streams at once.
+"""An httpx2 transport over aiohttp: for many streams at once.
 
-What passes through httpx2's own costs two to three times as much for an event that comes alone, and
-its pool looks at every open connection for each request
+httpx2's own transport costs two to three times as much for an event that comes alone, and its pool
+looks at every open connection for each request
 (design/decisions/0020-gateway-transport.md).
 """
 
@@ -18,11 +18,11 @@ import yarl
 from multidict import CIMultiDict
 
 _AUTO = ("accept", "accept-encoding", "content-type", "user-agent")
-"""Headers that aiohttp adds where a request has none."""
+"""Headers that aiohttp would add to a request that has none of them."""
 _LARGE = 1 << 20
-"""Bytes; a larger body is written piece by piece."""
+"""A request body larger than this, in bytes, is written in pieces of this size."""
 _LONGEST = 1 << 16
-"""Bytes of a response's header line."""
+"""The longest header line of a response, in bytes."""
 _ERRORS: tuple[tuple[type[Exception], type[httpx2.TransportError]], ...] = (
     (aiohttp.ConnectionTimeoutError, httpx2.ConnectTimeout),
     (TimeoutError, httpx2.ReadTimeout),
@@ -45,7 +45,7 @@ def _as_httpx2() -> Generator[None]:
 
 
 def environment_proxy(url: httpx2.URL) -> str | None:
-    """Return the proxy that the environment names for a URL (`HTTPS_PROXY`, `NO_PROXY`...)."""
+    """Return the proxy URL that the environment names for a URL (`HTTPS_PROXY`...), or `None`."""
     if proxy_bypass(url.netloc.decode("ascii")):
         return None
     proxies = getproxies()
@@ -57,12 +57,12 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
     """Sends requests as they are: no header added, nothing decoded, no redirect followed.
 
     Certificates are checked as httpx2 checks them, `SSL_CERT_FILE` included. The extension `target`
-    of a request is the path and query to send, byte for byte. Its connections belong to the event
-    loop in which the first request was sent.
+    of a request is the path and query to send, byte for byte. The transport's connections belong
+    to the event loop in which the first request was sent.
     """
 
     def __init__(self, proxy: str | None = None) -> None:
-        """Begin. `proxy`: URL of an HTTP proxy, for all requests."""
+        """Set the proxy: `proxy` is the URL of an HTTP proxy for all requests."""
         self._proxy = proxy
         self._session: aiohttp.ClientSession | None = None
 
@@ -90,7 +90,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
             data = request.content if len(request.content) <= _LARGE else _pieces(request.content)
         elif "content-length" in headers or "transfer-encoding" in headers:
             data = body
-            headers.popall("transfer-encoding", None)  # it says so itself
+            headers.popall("transfer-encoding", None)  # aiohttp adds it itself
         limits = request.extensions.get("timeout", {})
         with _as_httpx2():
             response = await self._opened().request(
@@ -128,7 +128,7 @@ async def _pieces(data: bytes) -> AsyncIterator[bytes]:
 
 
 class _Body(httpx2.AsyncByteStream):
-    """A response's bytes as they come: all that there are at each look."""
+    """A response's bytes as they arrive: each chunk is all that has been received."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
@@ -140,5 +140,5 @@ class _Body(httpx2.AsyncByteStream):
                 yield chunk
 
     async def aclose(self) -> None:
-        # Of an answer that was read to its end the connection is in the pool again already.
+        # After a body that was read to its end this leaves the connection in the pool.
         self._response.close()

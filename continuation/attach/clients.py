@@ -1,4 +1,4 @@
-"""SDK clients around HTTP clients of ours. `doors.py` is the door.
+"""Makes SDK clients send through healing HTTP clients. The public functions are in `doors.py`.
 
 Clients of `anthropic` and `openai` are copied, here; those of `google-genai` are changed in place,
 in `google.py`.
@@ -32,7 +32,7 @@ SUPPORTED = (
     "openai.OpenAI, AzureOpenAI, BedrockOpenAI (openai >= 3); their async twins; "
     "google.genai.Client (google-genai >= 3)"
 )
-# What the SDKs give the HTTP clients they make themselves.
+# The settings of the HTTP clients that the SDKs make themselves.
 _DEFAULTS: dict[str, Any] = {
     "timeout": httpx2.Timeout(600.0, connect=5.0),
     "limits": httpx2.Limits(max_connections=1000, max_keepalive_connections=100),
@@ -41,7 +41,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def wrapped(client: ClientT, healing: Healing) -> ClientT:
-    """Return an SDK client that sends through HTTP clients of ours; see `doors.wrap`."""
+    """Return an SDK client that sends through healing HTTP clients; see `doors.wrap`."""
     what, why = name_of(client), "it is not a client of an SDK we know"
     if isinstance(client, ModuleType):
         what = f"the module {client.__name__}"
@@ -67,7 +67,7 @@ def wrapped(client: ClientT, healing: Healing) -> ClientT:
 
 
 def standing_for(client: HttpT | None, kind: type[HttpT], healing: Healing) -> HttpT:
-    """Return an HTTP client of ours; see `doors.http_client`."""
+    """Return a healing HTTP client; see `doors.http_client`."""
     if client is None:
         return cast("HttpT", healing.client(kind(**_DEFAULTS), owned=True))
     if not isinstance(client, kind):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -79,7 +79,7 @@ def standing_for(client: HttpT | None, kind: type[HttpT], healing: Healing) -> H
 
 
 def _copied(client: Any, healing: Healing) -> Any:
-    """Copy a client of `anthropic` or `openai`, with one of ours as its HTTP client."""
+    """Copy a client of `anthropic` or `openai`, with a healing client as its HTTP client."""
     inner = getattr(client, "_client", None)
     if healing.is_healing(inner):
         return client
@@ -118,10 +118,10 @@ def _anthropic(client: Any, healing: Healing) -> Any:
 
 
 def _keep_credentials_open(client: Any) -> None:
-    """Leave the closing of the credentials to the client they belong to.
+    """Make `close` of a copied client leave open the credentials that it shares.
 
-    The SDK's `close` closes its HTTP client, which is ours, and then its credentials, which are
-    not. A copy of the copy has them on loan as well, unless it is given others.
+    The SDK's `close` closes its HTTP client and then its credentials, which still belong to the
+    client that was copied. A copy of the copy shares them too, unless it is given others.
     """
 
     def on_copy(other: Any, given: dict[str, Any]) -> None:

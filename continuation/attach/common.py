@@ -1,4 +1,4 @@
-"""What attaching is made of, whichever SDK a client is of."""
+"""What attaching to a client needs in common for all SDKs: HTTP clients, version checks."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ ClientT = TypeVar("ClientT")
 
 
 class Unsupported(Exception):  # noqa: N818 - its text is the reason, in words for the caller
-    """A client cannot be served faithfully."""
+    """Raised for a client that cannot be wrapped without a change in its behaviour."""
 
 
 class Healing:
-    """Makes HTTP clients of ours, all with one engine: that of one call of `wrap`."""
+    """Makes the healing HTTP clients of one call of `wrap`; all of them share one engine."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Healing:
         keys: PolicyKeys,
         journal: Keeper | None = None,
     ) -> None:
-        if on_event is not None and not callable(on_event):  # or each event would log it, too late
+        if on_event is not None and not callable(on_event):  # else each event would log an error
             raise TypeError(
                 f"on_event = {shown('on_event', on_event)}: must be callable with one event, "
                 "as print is"
@@ -59,7 +59,7 @@ class Healing:
 
     @cached_property
     def engine(self) -> Engine:
-        """Made when first wanted: what is refused, or ours already, needs none."""
+        """The engine, made when first used: a client that is refused or healing needs none."""
         config = load(self._config)
         if self._keys:
             config = config.but("the keywords given in the program", **self._keys)
@@ -68,15 +68,15 @@ class Healing:
         return engine
 
     def is_healing(self, client: object) -> bool:
-        """Whether a client is one of ours already and nothing new is asked of it."""
+        """Whether a client is a healing one already, and this call of `wrap` sets nothing new."""
         given = self._config, self._on_event, self._journal
         nothing_new = given == (None, None, None) and not self._keys
         return nothing_new and isinstance(client, (HealingClient, AsyncHealingClient))
 
     def client(self, client: Any, *, owned: bool = False) -> HealingClient | AsyncHealingClient:
-        """Return one of ours that stands for `client`, never for another one of ours.
+        """Return a healing client that stands for `client`, or for the client it stands for.
 
-        `owned`: closing it closes `client` too. Raises `Unsupported` for what is not of httpx2.
+        `owned`: closing it closes `client` too. Raises `Unsupported` if it is none of httpx2's.
         """
         if isinstance(client, (HealingClient, AsyncHealingClient)):
             client = client.origin
@@ -87,16 +87,16 @@ class Healing:
         raise Unsupported(f"it sends through {name_of(client)}, not through an httpx2 client")
 
 
-# --- which client it is -------------------------------------------------------------------------
+# --- classes and versions of clients ------------------------------------------------------------
 
 
 def check_client(
     client: object, package: str, oldest: int, served: set[str], refused: Mapping[str, str]
 ) -> None:
-    """Raise `Unsupported` for a client that is not of a class we serve, or of too old an SDK.
+    """Raise `Unsupported` if a client's class is not supported, or its SDK is too old.
 
-    `oldest`: the first major version we know. `refused`: reasons, by the name of the class. Class
-    names are without the `Async` before them.
+    `oldest`: the first supported major version. `served`: names of the supported classes.
+    `refused`: reasons, by the name of the class. Class names are without a leading `Async`.
     """
     version = str(getattr(sys.modules.get(package), "__version__", ""))
     major = re.match(r"\d+", version)
@@ -127,6 +127,6 @@ def within(module: str, package: str) -> bool:
 
 
 def owner_of(client: object, method: str) -> str:
-    """Return the module of the class that a client has a method from; `""`: it has none."""
+    """Return the module of the class that defines a client's method; `""`: none defines it."""
     bases = type(client).__mro__
     return next((base.__module__ for base in bases if method in vars(base)), "")

@@ -1,4 +1,4 @@
-"""`finish`: an answer that came cut from elsewhere is gone on with, as a turn's first attempt."""
+"""`finish`: continues a cut answer from elsewhere, by making it a turn's first attempt."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _DOORS = {
     "output": ("responses.create", "status", "incomplete"),
     "content": ("messages.create", "stop_reason", "max_tokens"),
 }
-"""By what only its answers have: the SDK's method of each format, and how an answer is told that
-was cut."""
+"""By the key that only one format's answers have: the SDK's method, the key of the stop reason, and
+its value in a cut answer."""
 _STREAMING = frozenset({"stream", "stream_options"})
 _ADDED = {"sdk_http_response", "automatic_function_calling_history", "parsed"}
-"""What google-genai adds to an answer."""
+"""Fields that google-genai adds to the provider's answer."""
 
 
 def finished(client: Any, request: Mapping[str, Any], answer: object) -> Any:
-    """Return the whole answer, or what is to be awaited for it; see `doors.finish`."""
+    """Return the whole answer, or an awaitable of it; see `doors.finish`."""
     body = body_of(answer)
     key = next((key for key in _DOORS if isinstance(body.get(key), list)), None)
     if key is None:
@@ -38,7 +38,7 @@ def finished(client: Any, request: Mapping[str, Any], answer: object) -> Any:
         )
     door, place, word = _DOORS[key]
     for choice in body[key][:1] if key in {"choices", "candidates"} else [body]:
-        choice[place] = choice.get(place) or word  # without a reason it broke off
+        choice[place] = choice.get(place) or word  # an answer without a stop reason was cut
     if door == "messages.create" and type(answer).__name__.startswith("Beta"):
         door = f"beta.{door}"
     call = method(healing(client), door, request)
@@ -49,17 +49,17 @@ def finished(client: Any, request: Mapping[str, Any], answer: object) -> Any:
 
 
 def method(client: Any, door: str, request: Mapping[str, Any]) -> Callable[[], Any]:
-    """Return the call of an SDK's method for a request, keywords or JSON, without a stream.
+    """Return a function that calls the SDK's method at the path `door` without streaming.
 
-    Raises `TypeError` for a client that has no such method.
+    `request`: the method's keywords, or JSON. Raises `TypeError` if the client has no such method.
     """
     asked = {key: value for key, value in request.items() if key not in _STREAMING}
     if door.endswith("messages.create"):
         if "betas" in asked and not door.startswith("beta."):
             door = f"beta.{door}"
-        # Given by name, it says that a long call without a stream is meant.
+        # The SDK refuses a long call without a stream unless a timeout is given by name.
         asked.setdefault("timeout", getattr(client, "timeout", None))
-    elif door == "models.generate_content" and "config" not in asked:  # the JSON has it apart
+    elif door == "models.generate_content" and "config" not in asked:  # the request's JSON
         generation = {**asked.pop("generationConfig", {}), **asked.pop("generation_config", {})}
         settings = {key: asked.pop(key) for key in asked.keys() - {"model", "contents"}}
         asked["config"] = {**settings, **generation}
@@ -72,7 +72,7 @@ def method(client: Any, door: str, request: Mapping[str, Any]) -> Callable[[], A
             f"client = {name_of(client)}: has no {door}, which such a request is for"
         ) from None
     known = _parameters(getattr(call, "__func__", call))
-    if "extra_body" in known and (strange := asked.keys() - known):  # JSON of another vendor's
+    if "extra_body" in known and (strange := asked.keys() - known):  # keys of another vendor
         more = {key: asked.pop(key) for key in strange}
         asked["extra_body"] = {**more, **(asked.get("extra_body") or {})}
     return partial(call, **asked)
@@ -84,12 +84,12 @@ def _parameters(function: Any) -> frozenset[str]:
 
 
 def is_async(client: Any) -> bool:
-    """Whether the methods of an SDK's client are to be awaited."""
+    """Whether the methods of an SDK's client are asynchronous."""
     return hasattr(client, "__aenter__")
 
 
 def door_of(client: Any, request: Mapping[str, Any]) -> str:
-    """Return the method of an SDK's client that a request is for."""
+    """Return the dotted path of the SDK's method for a request, such as `messages.create`."""
     if hasattr(getattr(client, "models", None), "generate_content"):
         return _DOORS["candidates"][0]
     if hasattr(client, "responses"):
@@ -103,15 +103,15 @@ async def _later(given: ForeignAnswer, whole: Awaitable[Any]) -> Any:
 
 
 def healing(client: Any) -> Any:
-    """Return a client that heals: this one, if it does."""
-    inner = getattr(client, "_api_client", client)  # of google-genai's asynchronous one, too
+    """Return this client if it is wrapped, else a wrapped one."""
+    inner = getattr(client, "_api_client", client)  # google-genai's client and its `aio` have one
     http = getattr(inner, "_httpx_client", getattr(inner, "_client", None))
     ours = isinstance(http, (HealingClient, AsyncHealingClient))
     return client if ours else wrapped(client, Healing(None, None, {}))
 
 
 def body_of(answer: Any) -> Any:
-    """Return an answer's JSON, as its provider sent it."""
+    """Return an answer's JSON in its provider's field names; empty for what is no answer."""
     if isinstance(answer, Mapping):
         return copy.deepcopy({**cast("Mapping[str, Any]", answer)})
     if hasattr(answer, "to_dict"):

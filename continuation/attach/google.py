@@ -1,12 +1,12 @@
-"""Clients of `google-genai`: changed in place, for such a client cannot be copied.
+"""Clients of `google-genai`: changed in place, because such a client cannot be copied.
 
-It hands its requests to one inner API client, and that one to a synchronous and an asynchronous
-HTTP client. Those two are what we replace, each by one of ours that stands for it. The
-asynchronous one of the SDK keeps a pool of connections for each event loop below its `send`; ours
-calls that `send`, so that this remains.
+A client sends through one inner API client, which has a synchronous and an asynchronous HTTP
+client. We replace those two, each by a healing client that stands for it. The SDK's asynchronous
+HTTP client keeps a pool of connections for each event loop below its `send`; ours calls that
+`send`, so the pools remain.
 
-Where aiohttp is installed the SDK sends asynchronous requests through it and past its HTTP client;
-the inner client is then told not to. What aiohttp meant by a timeout is kept (`TotalTimeout`).
+Where aiohttp is installed the SDK sends asynchronous requests through it and past its HTTP client,
+which is turned off then. A timeout still means what aiohttp means by it (`TotalTimeout`).
 """
 
 # ruff: noqa: SLF001 - a client that exists has no public place to hook into
@@ -32,17 +32,17 @@ from continuation.attach.total_timeout import TotalTimeout
 
 PACKAGE = "google.genai"
 _PLACES = ("_httpx_client", "_async_httpx_client", "_http_options", "_use_aiohttp")
-"""What we need of the inner client."""
+"""The attributes of the inner client that we replace or read."""
 _SENDING = ("_request", "_async_request", "_request_once", "_async_request_once")
-"""The inner client's own way to its HTTP clients; one that records or replays has another."""
+"""The inner client's methods that send; a client that records or replays overrides them."""
 _MTLS = ("_use_google_auth_sync", "_use_google_auth_async")
-"""Whether it sends through another library, which presents a client certificate."""
+"""Methods: whether it sends through google-auth, which presents a client certificate."""
 
 
 def attach(client: Any, healing: Healing) -> Any:
-    """Put HTTP clients of ours into a client and return it.
+    """Replace a client's HTTP clients by healing ones; return the client.
 
-    Raises `Unsupported`, and changes nothing, if they would not see each of its requests.
+    Raises `Unsupported`, and changes nothing, if some of its requests would bypass them.
     """
     if "AsyncClient" in classes(client, PACKAGE):
         raise Unsupported("wrap the Client it belongs to; that one's `aio` is then wrapped as well")
@@ -50,7 +50,7 @@ def attach(client: Any, healing: Healing) -> Any:
     api: Any = getattr(client, "_api_client", None)
     if why := _reason(api):
         raise Unsupported(why)
-    # The SDK closes the HTTP clients that it made, so ours do that to them.
+    # The SDK closes the HTTP clients that it made itself, so the healing clients own those.
     sync, other, options = api._httpx_client, api._async_httpx_client, api._http_options
     if not healing.is_healing(sync):
         sync = healing.client(sync, owned=options.httpx_client is None)
@@ -58,8 +58,8 @@ def attach(client: Any, healing: Healing) -> Any:
     aiohttp = api._use_aiohttp()
     if not healing.is_healing(other):
         if aiohttp:
-            # As many connections as the SDK allows aiohttp: no limit, unless one is given. These
-            # settings are what each event loop's own client is made of.
+            # As many connections as the SDK allows aiohttp: no limit, unless one is given. The SDK
+            # makes each event loop's own HTTP client with these settings.
             settings: Any = getattr(other, "_client_kwargs", None)
             if settings is not None:
                 settings.setdefault("limits", httpx2.Limits())
@@ -75,7 +75,7 @@ def attach(client: Any, healing: Healing) -> Any:
     return client
 
 
-# A token of Vertex's may run out while a turn lasts; the SDK has a new one then.
+# Vertex's access token may expire during a turn; the SDK then returns a new one.
 
 
 def _renew(api: Any, request: httpx2.Request) -> None:
@@ -89,7 +89,7 @@ async def _arenew(api: Any, request: httpx2.Request) -> None:
 
 
 def _reason(api: Any) -> str | None:
-    """Return why requests of this inner client are not ours to see, if so."""
+    """Return why requests of this inner client would bypass our HTTP clients; `None`: none do."""
     if missing := [place for place in _PLACES if not hasattr(api, place)]:
         return f"its inner client has no {missing[0]}, where we hook in"
     if any(owner_of(api, name) != f"{PACKAGE}._api_client" for name in _SENDING):
@@ -105,7 +105,7 @@ def _reason(api: Any) -> str | None:
             return f"it sends through {name_of(given)}, not through an httpx2.{kind.__name__}"
     if not api._use_aiohttp():
         return None
-    # Asynchronous requests are to leave aiohttp without loss.
+    # Every setting of the caller's for aiohttp must have its equal in httpx2.
     if api._http_options.aiohttp_client is not None:
         return (
             "it was given an aiohttp session, which we cannot stand for; "
@@ -122,7 +122,7 @@ def _reason(api: Any) -> str | None:
 
 
 def _lead(owner: object, place: str, before: object, after: object) -> None:
-    """Lead resources that keep the HTTP client themselves, once made, to ours."""
+    """Replace the HTTP client in resources made earlier, which hold a reference of their own."""
     for resource in list(vars(owner).values()):
         settings = getattr(resource, "sdk_configuration", None)
         if getattr(settings, place, None) is before:

@@ -1,11 +1,11 @@
-"""What of a google-genai client is ours above its HTTP clients: the classes of a few objects.
+"""What is changed in a google-genai client above its HTTP clients: the classes of a few objects.
 
-Two things cannot be had from below. A streamed chat remembers a content for each chunk, and nothing
-at all, the user's message included, if one chunk had no content: it has to remember one. And a
-call that asks for the bare HTTP response is sent like any other.
+Two things cannot be done in the HTTP client. A streamed chat records one content for each chunk,
+and nothing at all, the user's message included, if one chunk had no content: it has to record one
+content for the whole answer. And a call that asks for the bare HTTP response must not be healed.
 
 The objects get subclasses of their own classes, made here at run time: `isinstance` holds, what
-was patched on an object stays patched, and nobody else's objects change.
+was patched on an object stays patched, and objects of other clients do not change.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -23,13 +23,13 @@ from continuation.reports.report import last_report, report
 from continuation.types import Outcome
 
 _OURS = frozenset({Outcome.HEALED, Outcome.PARTIAL, Outcome.TRUNCATED, Outcome.STALLED})
-"""Of turns that have an answer, and were cut."""
+"""Outcomes of turns that were cut and have an answer."""
 _mixed: dict[tuple[type, type], type] = {}
-"""The subclasses made so far, by our class and theirs."""
+"""The subclasses made so far, by our class and the SDK's."""
 
 
 def heal_chats(client: Any) -> None:
-    """Give a client, its asynchronous twin and the models of both our subclasses."""
+    """Change the classes of a client, its `aio` and the `models` of both to our subclasses."""
     for owner, models in ((client, _Models), (getattr(client, "aio", None), _AsyncModels)):
         held = getattr(owner, "_models", None)
         if held is not None:
@@ -52,7 +52,7 @@ def _become(thing: Any, ours: type[Any]) -> Any:
 
 
 class _Client:
-    """Mixed into `Client` and `AsyncClient`, which make their chats anew each time."""
+    """Mixed into `Client` and `AsyncClient`, whose `chats` makes a new object at each access."""
 
     @property
     def chats(self) -> Any:
@@ -67,20 +67,20 @@ class _Chats:
 
 
 class _Memory:
-    """What is remembered of a streamed answer: one model turn.
+    """Records a streamed answer in a chat's history as one model turn.
 
-    If it was cut, that is valid when it says anything; otherwise the SDK's word holds.
+    A healed answer is valid if it has parts; otherwise the SDK decides what is valid.
     """
 
     _latest: Any = None
-    """The chunk of the stream that came last; none is left behind by a stream that was left."""
+    """The latest chunk of the open stream; `None` once it has ended or was abandoned."""
 
     def record_history(self, user_input: Any, model_output: Sequence[Any], is_valid: bool) -> None:
         latest, self._latest = self._latest, None
         if latest is not None and model_output and (turn := _one(model_output)).parts:
             try:
                 found = report(latest)
-            except TypeError:  # it carries no id
+            except TypeError:  # the chunk carries no report id
                 found = last_report()
             cut = found is not None and found.outcome in _OURS
             model_output, is_valid = [turn], is_valid or cut
@@ -113,14 +113,14 @@ class _AsyncChat(_Memory):
 
 
 def _one(contents: Sequence[Any]) -> Any:
-    """Put the chunks of one answer together: unsigned text behind its like, all else as it is.
+    """Merge the chunks of one answer: adjacent unsigned text is joined, other parts are kept.
 
-    No seam is here: attempts were joined before the chunks came.
+    There is no seam to decide: attempts were joined before the chunks came.
     """
     parts = [part for content in contents for part in content.parts or ()]
     gemini: Any = next(dialect for dialect in dialects() if dialect.name == "gemini")
     dumped = [(part, part.model_dump(exclude_none=True)) for part in parts if part != type(part)()]
-    # What was joined to nothing is the very object that was given, and so is its part.
+    # `joined` returns a part that it did not merge as the same object: its SDK part is reused.
     given = {id(wire): part for part, wire in dumped}
     whole = [
         given.get(id(wire)) or type(parts[0])(**wire)
@@ -133,7 +133,7 @@ def _one(contents: Sequence[Any]) -> Any:
 
 
 def _policy_for(config: Any) -> AbstractContextManager[None]:
-    """A call for the provider's own bytes is not ours to heal; others are as they were."""
+    """Return a context that turns healing off if the call asks for the provider's own bytes."""
     bare = getattr(config, "should_return_http_response", None)
     return override(enabled=False) if bare else nullcontext()
 

@@ -5,8 +5,8 @@ and sends every attempt through that client's own `send`, so that proxies, auth,
 transports hold for each of them. The response the caller gets is the first attempt's own object
 with our stream in it.
 
-Synchronous and asynchronous code differ where bytes move, and nowhere else: what they share is in
-`session.py` and `_StandIn`.
+Synchronous and asynchronous code differ only where bytes move: what they share is in `session.py`
+and `_StandIn`.
 """
 
 from __future__ import annotations
@@ -64,22 +64,22 @@ from continuation.types import Head, Request
 logger = logging.getLogger("continuation")
 
 _PLAIN = frozenset({httpx2.HTTPTransport, httpx2.AsyncHTTPTransport, type(None)})
-"""Transports that send a request as it is; `None` stands for another one in a mount."""
+"""Transports that send a request unchanged; a mount of `None` means the default one."""
 _WAY = ("send", "_send_handling_auth", "_send_handling_redirects", "_send_single_request")
-"""What a request goes through in its client."""
+"""The methods that a request goes through in its client."""
 _AT_ONCE = 32_768
-"""Bytes of a request that are looked at within milliseconds, so that no thread is worth it."""
+"""Below this size in bytes `Work` takes milliseconds and is done without a thread."""
 _LARGE = 1_000_000
-"""Bytes of a request that take tens of milliseconds to read."""
+"""Above this size in bytes reading a request takes tens of milliseconds: a thread does it."""
 _NO_AUTH = "the client's auth did not say who asks"
 _REOPENED = "Cannot reopen a client instance, once it has been closed."
 
 
 def _bare_stream(response: httpx2.Response) -> Any:
-    """Return what a response's bytes can be taken from; `None`: it is encoded, or a hook read it.
+    """Return the transport's stream of a response; `None`: it is encoded, or a hook read it.
 
-    httpx2 puts a stream of its own around a transport's, which notes the time when it is closed and
-    otherwise costs each chunk a hop. Ours stands in its place, so the hop is saved.
+    httpx2 wraps it in a stream that notes the elapsed time when it is closed, and costs a call for
+    each chunk. `HealedStream` takes its place, so that call is saved.
     """
     if response.is_closed or response.headers.get("content-encoding", "identity") != "identity":
         return None
@@ -89,7 +89,7 @@ def _bare_stream(response: httpx2.Response) -> Any:
 
 
 def _wake(response: httpx2.Response) -> None:
-    """Wake the thread that waits for a response's bytes: closing their socket does not."""
+    """Shut a response's socket down, to wake the thread that reads it: closing would not."""
     with contextlib.suppress(Exception):
         if response.http_version.startswith("HTTP/1"):
             line = response.extensions["network_stream"].get_extra_info("socket")
@@ -97,12 +97,12 @@ def _wake(response: httpx2.Response) -> None:
 
 
 def _within(seconds: float | None) -> contextlib.AbstractContextManager[object]:
-    """Return what raises `TimeoutError` inside a block that takes longer; `None`: nothing does."""
+    """Return a context that raises `TimeoutError` after `seconds`; `None`: it never does."""
     return contextlib.nullcontext() if seconds is None else anyio.fail_after(seconds)
 
 
 async def _shut(response: httpx2.Response) -> None:
-    """Close a response for good, whatever happens to this task meanwhile.
+    """Close a response completely, even if this task is cancelled meanwhile.
 
     A task that is cancelled while httpcore closes a connection leaves it in the pool for ever:
     httpcore shields its closing from cancel scopes, not from `Task.cancel`.
@@ -111,7 +111,7 @@ async def _shut(response: httpx2.Response) -> None:
         return
     try:
         loop = asyncio.get_running_loop()
-    except RuntimeError:  # not asyncio, so there are only scopes
+    except RuntimeError:  # not asyncio: only cancel scopes can cancel a task
         await response.aclose()
         return
     # It begins at once where it can: iterators that are collected together, and so are closed by a
@@ -141,13 +141,13 @@ async def _leave(chunks: AsyncIterator[bytes], response: httpx2.Response) -> Non
 
 
 def _gathers(request: httpx2.Request, response: httpx2.Response) -> bool:
-    """Whether a response's stream is to be put together for a caller who wants a body."""
+    """Whether a streamed response is to become a body: its caller did not ask for a stream."""
     kind = response.headers.get("content-type", "")
     return GATHERED in request.extensions and response.is_success and "stream" in kind
 
 
 def _gathered(request: httpx2.Request, response: httpx2.Response, kept: TurnLog | None) -> None:
-    """Let a response whose stream was read be the body that its caller asked for."""
+    """Make the journal's whole answer the body of a response; raises if the answer has no end."""
     if (body := None if kept is None else kept.answer()) is None:
         message = "the answer has no end"
         raise httpx2.RemoteProtocolError(message, request=request)
@@ -156,17 +156,17 @@ def _gathered(request: httpx2.Request, response: httpx2.Response, kept: TurnLog 
 
 
 class _Refused(httpx2.Response):
-    """An answer for which the caller wants an exception (`on_failure = "raise"`).
+    """A response that raises when it is used (`on_failure = "raise"`).
 
-    What `send` raises the SDKs take for a broken connection, and ask again. So it is raised by the
-    first look at the response, which no retry stands around.
+    The SDKs take an exception out of `send` for a broken connection and send the request again. So
+    it is raised when they first look at the response: they do not retry that.
     """
 
     refusal: Exception
 
     @classmethod
     def make(cls, response: httpx2.Response, refusal: Exception) -> None:
-        """Let a response raise from now on."""
+        """Turn a response into one that raises `refusal` from now on."""
         response.__class__ = cls
         response.__dict__["refusal"] = refusal
 
@@ -189,7 +189,7 @@ class HealedStream(Session, httpx2.SyncByteStream):
     """The body of a healed turn. `close` closes the live upstream response, from any thread."""
 
     _chunks: Iterator[bytes] | None = None
-    """What the live response's bytes come from, while they do."""
+    """The live response's chunks, while they are being read."""
 
     def open(self) -> httpx2.Response:
         """Send the caller's request; return its response, with this stream in it if it is ours."""
@@ -229,7 +229,7 @@ class HealedStream(Session, httpx2.SyncByteStream):
     def __iter__(self) -> Iterator[bytes]:
         while (command := self._next()) is not None:
             if isinstance(command, StreamBody):
-                # Here as in the twin: a generator of its own would cost each chunk a hop.
+                # Inlined, as in the twin: a generator of its own would cost a call for each chunk.
                 live, replay = cast("httpx2.Response", self._live), self._turn.replay
                 take, stream = self._taker(command), _bare_stream(live)
                 self._chunks = chunks = live.iter_bytes() if stream is None else iter(stream)
@@ -256,9 +256,10 @@ class HealedStream(Session, httpx2.SyncByteStream):
         self._drop()
 
     def _hurried(self, chunks: Iterator[bytes], sent: httpx2.Request) -> Generator[bytes]:
-        """Let no read take longer than is left: HTTP/2 looks that up each time.
+        """Yield the chunks; before each, lower the read timeout to the time left.
 
-        Its socket is shared with other requests, and so cannot be shut to wake who reads.
+        HTTP/2 looks the timeout up for each read. Its socket is shared with other requests, so it
+        cannot be shut down to wake the reader.
         """
         timeouts = sent.extensions["timeout"]
         while True:
@@ -270,19 +271,19 @@ class HealedStream(Session, httpx2.SyncByteStream):
 
     @contextlib.contextmanager
     def _bound(self, live: httpx2.Response) -> Generator[None]:
-        """Break a response off when its attempt's time is up, be it silent or trickling."""
+        """Abort a response when its attempt's time is up, even if bytes keep arriving slowly."""
         if self._left is None:
             yield
             return
 
         late, response = weakref.WeakMethod(self._hang_up), weakref.ref(live)
 
-        def hang_up() -> None:  # a timer that has not noticed its end keeps nothing alive
+        def hang_up() -> None:  # a timer that is still running keeps neither object alive
             if (act := late()) is not None and (slow := response()) is not None:
                 act(slow)
 
         timer = threading.Timer(self._left, hang_up)
-        timer.daemon = True  # a stream that is never read to its end keeps no program alive
+        timer.daemon = True  # a stream that is never read to its end must not block the exit
         timer.start()
         try:
             yield
@@ -311,7 +312,7 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
     """The body of a healed turn. `aclose` closes the live upstream response, from any task."""
 
     _scope: anyio.CancelScope | None = None
-    """Around what is being waited for."""
+    """Around the command being performed; `aclose` cancels it."""
     _reading: weakref.ref[AsyncIterator[bytes]] | None = None
     """The iterator that is under way."""
 
@@ -410,7 +411,7 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
 
 
 class _StandIn:
-    """What the healing clients share: they stand for `origin`, and close only what is theirs."""
+    """What both healing clients share: they stand for `origin`, and close only what they own."""
 
     __slots__ = (
         *("_closed", "_name", "_owned", "_patched", "_plain"),
@@ -427,20 +428,20 @@ class _StandIn:
         self._closed = False
         self._patched: Any = None
         self.streams: set[weakref.ref[Any]] = set()
-        """Those that were opened and may still be read."""
+        """The streams that were opened and may still be read."""
         self._name = uuid4().hex
         kind = httpx2.Client if isinstance(origin, httpx2.Client) else httpx2.AsyncClient
         ways = [(getattr(origin, name), getattr(kind, name)) for name in _WAY]
         self._plain = all(getattr(way, "__func__", None) is known for way, known in ways)
-        """Nothing but `auth`, hooks and transports can change a request on its way out."""
+        """Whether only `auth`, hooks and transports can change a request before it is sent."""
         self.engine = engine
         self.prepare: Callable[[httpx2.Request], Any] | None = None
-        """Prepares a later attempt, where all requests of this client are prepared alike."""
+        """Prepares a later attempt, if all requests of this client are prepared alike."""
 
     # A property goes before what was patched onto `origin`, whose settings are ours as well.
     @property
     def send(self) -> Any:
-        """Send a request; an answer that a dialect knows comes back whole.
+        """Send a request; return its response, made whole if a dialect claims the request.
 
         Raises what the other client's `send` raises.
         """
@@ -459,7 +460,7 @@ class _StandIn:
         return self._closed or self.origin.is_closed
 
     def build_request(self, *arguments: Any, **options: Any) -> httpx2.Request:
-        """Let the origin build it: its class may have its own way."""
+        """Build a request with the origin's method, which its class may have overridden."""
         request: httpx2.Request = self.origin.build_request(*arguments, **options)
         if HEADER in request.headers:
             # The SDKs turn what `send` raises into connection errors and try again; what is raised
@@ -479,24 +480,24 @@ class _StandIn:
         return LANE.get() or cast("Keeper | None", self.engine.journal)
 
     def __getattr__(self, name: str) -> Any:
-        # Reached for what neither httpx2 nor the shared settings have: the origin's class does.
+        # Called for names of the origin's own class, which httpx2's classes do not have.
         return getattr(object.__getattribute__(self, "origin"), name)
 
     def _probe(self, request: httpx2.Request, auth: httpx2.Auth) -> httpx2.Request | None:
-        """Return a copy of a request that is ours, for an `auth` to put its headers in.
+        """Return a copy of a claimed request, for `auth` to add its headers to; `None`: no need.
 
-        Who asks decides what is known of limits and chains, and the key may be a placeholder only.
-        The caller's hooks and transports are not asked: they may count, log or wait.
+        Limits and chains are kept by credential, and the key in the request may be a placeholder.
+        The caller's hooks and transports are not run on it: they may count, log or wait.
         """
         if type(auth) is httpx2.Auth or not isinstance(request.stream, httpx2.ByteStream):
-            return None  # that one does nothing
+            return None  # the base class of `Auth` adds nothing
         if self.engine.claims(request.method, request.url.path) is None:
             return None
         headers, content = request.headers, request.content
         return httpx2.Request(request.method, request.url, headers=headers, content=content)
 
     def _begin(self, request: httpx2.Request, leaving: httpx2.Request | None) -> Turn | None:
-        """Begin a turn for a request that a dialect knows; `None`: let it pass."""
+        """Begin a turn for a request that a dialect claims; `None`: send the request as it is."""
         if self._closed:
             raise RuntimeError(CLOSED)
         asked = take_override(request)
@@ -504,7 +505,7 @@ class _StandIn:
             dialect = self.engine.claims(request.method, request.url.path)
             if dialect is None or not isinstance(request.stream, httpx2.ByteStream):
                 return None
-            # By `items()`: a look-up of httpx2's headers goes through all of them.
+            # As a dict: each look-up in httpx2's headers is a linear search.
             headers = dict(request.headers.items())
             if "content-encoding" in headers:
                 return None
@@ -527,7 +528,7 @@ class _StandIn:
             return None
 
     def _take_open(self) -> list[Any]:
-        """Close for good; return the streams that are still open."""
+        """Mark the client as closed; return the streams that are still open."""
         self._closed = True
         streams = [stream for held in list(self.streams) if (stream := held()) is not None]
         for stream in streams:
@@ -536,9 +537,9 @@ class _StandIn:
 
 
 class _PastSend(httpx2.BaseTransport):
-    """Heals what goes past `send`, through a transport of our client's.
+    """Heals requests that bypass `send` and use one of our client's transports directly.
 
-    An X.509 identity of openai's does: a client of its own holds its requests to one origin.
+    openai's X.509 identity does so: it sends through a client of its own, bound to one origin.
     """
 
     def __init__(self, ours: HealingClient, transport: httpx2.BaseTransport) -> None:
@@ -562,10 +563,9 @@ class _PastSendAsync(httpx2.AsyncBaseTransport):
 
 
 class HealingClient(_StandIn, httpx2.Client):
-    """Stands for another client: its settings, its `send`, whole answers.
+    """Stands for another client: has its settings, sends through it, returns whole answers.
 
-    Closing it closes the streams it opened and nothing of the other client, which belongs to
-    whoever made it; with `owned=True` it closes that too.
+    Closing it closes the streams it opened, and the other client only with `owned=True`.
     """
 
     def _send(
@@ -604,7 +604,7 @@ class HealingClient(_StandIn, httpx2.Client):
     def _journaled(
         self, session: HealedStream, turn: Turn, kept: TurnLog | None
     ) -> httpx2.Response:
-        """Open a turn whose answer is told to a journal."""
+        """Open a turn; its answer is recorded in a journal if `kept` is not `None`."""
         session.played = first_attempt(kept) or session.played
         try:
             response = session.open()
@@ -625,9 +625,9 @@ class HealingClient(_StandIn, httpx2.Client):
                 return request
             with contextlib.closing(auth.sync_auth_flow(probe)) as flow:
                 leaving = next(flow)
-                while leaving is not probe and leaving.url != probe.url:  # it gets a token first
+                while leaving is not probe and leaving.url != probe.url:  # a request for a token
                     leaving = flow.send(self.origin.send(leaving, auth=None))
-        except Exception:  # what fails there fails again when the request is sent, and is told then
+        except Exception:  # it fails again when the request is sent, and is raised there
             logger.info(_NO_AUTH, exc_info=True)
             return None
         return leaving
@@ -636,7 +636,7 @@ class HealingClient(_StandIn, httpx2.Client):
         return _PastSend(self, super()._transport_for_url(url))
 
     def close(self) -> None:
-        with contextlib.ExitStack() as closing:  # all of them, whatever one of them raises
+        with contextlib.ExitStack() as closing:  # closes all of them even if one raises
             if self._owned:
                 closing.callback(self.origin.close)
             for stream in self._take_open():

@@ -1,7 +1,7 @@
-"""Answers on their way into a journal: what the caller is given is recorded, and how it ended.
+"""Records answers in a journal: each chunk that the caller is given, and how the answer ended.
 
-A journal is handed to `wrap`; the shells know it by the two protocols here. What it saved of an
-answer, or what came from elsewhere (`FOREIGN_ANSWER`), is replayed as the first attempt.
+A journal is an argument of `wrap`; the shells know it by the protocols here. An answer that it had
+saved, or that was given to `finish` (`FOREIGN_ANSWER`), takes the place of the first attempt.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ANSWERED = frozenset(
 Refused: TypeAlias = Callable[[Head, bytes], ClassifiedError]
 """Classifies an error answer."""
 _STREAMS = "invoke-with-response-stream"
-"""How the path ends of a request that AWS answers in a framing of its own."""
+"""End of the path of a request that AWS answers as an AWS event stream."""
 
 
 class TurnLog(Protocol):
@@ -50,7 +50,7 @@ class TurnLog(Protocol):
     def drop(self) -> None: ...
     def leave(self) -> None: ...
     def answer(self) -> bytes | None:
-        """Return all that was given as a JSON body; `None`: its end was not."""
+        """Return the whole answer as a JSON body; `None`: its end was not given."""
         ...
 
 
@@ -65,9 +65,9 @@ class Keeper(Protocol):
 
 
 class PacedCall(Keeper, Protocol):
-    """One of many calls that are made at once: it keeps its turn, and says when each attempt goes.
+    """One of many calls that run at once: it keeps its turn and decides when an attempt is sent.
 
-    `streams`: a body that is asked for comes as a stream, and is put together of what was kept.
+    `streams`: a request for a body is sent as one for a stream, whose events make the body.
     """
 
     streams: bool
@@ -84,17 +84,17 @@ class PacedCall(Keeper, Protocol):
 
 LANE: ContextVar[PacedCall | None] = ContextVar("continuation_lane", default=None)
 GATHERED = "continuation.gathered"
-"""In the extensions of a request for a stream whose caller wants a body."""
+"""Key in the extensions of a request for a stream whose caller asked for a body."""
 
 
 def begin_turn(journal: Keeper, turn: Turn, path: str) -> TurnLog | None:
-    """Begin a turn in the journal, if it is one that a journal can keep."""
+    """Begin a turn in the journal and return it; `None`: it is not kept, or the journal failed."""
     if (request := turn.asked) is None:
         return None
     try:
         turn_log = journal.begin(*request, framed=path.endswith(_STREAMS))
     except Exception as error:
-        journal.failed(error)  # the request goes out all the same
+        journal.failed(error)  # the request is sent anyway
         turn.recorder.tell(NotDurable(type(error).__name__))
         return None
     if turn_log is not None and turn_log.attempts:
@@ -103,7 +103,7 @@ def begin_turn(journal: Keeper, turn: Turn, path: str) -> TurnLog | None:
 
 
 async def begin_turn_async(journal: Keeper, turn: Turn, path: str) -> TurnLog | None:
-    """Begin a turn in a thread. Where the task is cancelled meanwhile, the turn is left."""
+    """Call `begin_turn` in a thread; if the task is cancelled meanwhile, the turn is left."""
     begun, abandoned, lock = list[TurnLog | None](), threading.Event(), threading.Lock()
 
     def leave() -> None:
@@ -120,7 +120,7 @@ async def begin_turn_async(journal: Keeper, turn: Turn, path: str) -> TurnLog | 
 
     try:
         return await anyio.to_thread.run_sync(begin)
-    except BaseException:  # the thread goes on, whatever becomes of the task
+    except BaseException:  # the thread runs to its end even if the task is cancelled
         with lock:
             abandoned.set()
             leave()
@@ -128,13 +128,13 @@ async def begin_turn_async(journal: Keeper, turn: Turn, path: str) -> TurnLog | 
 
 
 class Interrupted(httpx2.ReadError):
-    """What was saved of an answer ends here, for its process was stopped."""
+    """Raised at the end of a saved answer whose process was stopped before the answer ended."""
 
 
 class ReplayedAnswer(httpx2.SyncByteStream, httpx2.AsyncByteStream):
-    """An answer as a first attempt: what was saved of it, which breaks off, or all of it.
+    """A saved answer as the body of a first attempt; raises `Interrupted` unless it is `complete`.
 
-    `body`: it is a JSON body, no stream.
+    `body`: it is a JSON body, not a stream.
     """
 
     def __init__(self, data: bytes, *, complete: bool, body: bool) -> None:
@@ -152,7 +152,7 @@ class ReplayedAnswer(httpx2.SyncByteStream, httpx2.AsyncByteStream):
             yield chunk
 
     def response(self, request: httpx2.Request) -> httpx2.Response:
-        """Return the response it is the body of."""
+        """Return a response with this body, of status 200."""
         framed = request.url.path.endswith(_STREAMS)
         kind = "application/vnd.amazon.eventstream" if framed else "text/event-stream"
         kind = "application/json" if self._body else kind
@@ -160,21 +160,21 @@ class ReplayedAnswer(httpx2.SyncByteStream, httpx2.AsyncByteStream):
 
 
 def first_attempt(turn_log: TurnLog | None) -> ReplayedAnswer | None:
-    """Return what a journal has of a turn's answer, if anything."""
+    """Return what a journal has saved of a turn's answer; `None`: nothing."""
     if turn_log is None or turn_log.replay is None:
         return None
     return ReplayedAnswer(turn_log.replay, complete=turn_log.is_complete, body=turn_log.is_body)
 
 
 class ForeignAnswer:
-    """An answer's body from elsewhere: the first attempt of the next turn in its context."""
+    """An answer's body given to `finish`: the first attempt of the next turn in its context."""
 
     def __init__(self, body: bytes) -> None:
         self._body: bytes | None = body
 
     @contextlib.contextmanager
     def as_first_attempt(self) -> Generator[None]:
-        """Let the turn begin inside the block."""
+        """Use this answer for the turn that begins inside the block."""
         token = FOREIGN_ANSWER.set(self)
         try:
             yield
@@ -182,7 +182,7 @@ class ForeignAnswer:
             FOREIGN_ANSWER.reset(token)
 
     def take(self, turn: Turn) -> ReplayedAnswer | None:
-        """Return what replaces a turn's first attempt; `None`: another turn has taken it."""
+        """Return what replaces a turn's first attempt; `None`: an earlier turn has taken it."""
         body, self._body = self._body, None
         if body is None:
             return None
@@ -194,9 +194,9 @@ FOREIGN_ANSWER: ContextVar[ForeignAnswer | None] = ContextVar("continuation_give
 
 
 def is_recorded(turn_log: TurnLog, response: httpx2.Response) -> bool:
-    """Whether an answer that the engine left alone is recorded all the same, once it has been read.
+    """Whether an answer that is not healed is still recorded, once it has been read.
 
-    Of many calls each is made once; a conversation's caller has the answer itself.
+    Only JSON answers of calls in bulk are, so that each call is made once; others are dropped.
     """
     if turn_log.repeated:
         return False
@@ -214,7 +214,7 @@ class _Journaled:
         self._over = False
 
     def _finish(self) -> Future[None] | None:
-        """Nobody reads any further; return what is to be waited for."""
+        """Record the answer's end, or that the caller left; return a future to wait for, if any."""
         if self._over:
             return None
         self._over = True
@@ -225,13 +225,13 @@ class _Journaled:
         return None
 
     def _ended(self) -> None:
-        """All is recorded, or cannot be: then listeners get an event, and the answer goes on."""
+        """Report `NotDurable` if the journal could not record the answer."""
         if (fault := self.turn_log.fault) is not None:
             self._turn.recorder.tell(NotDurable(fault))
 
 
 class JournaledStream(_Journaled, httpx2.SyncByteStream):
-    """The body of a healed turn, recorded in a journal."""
+    """The body of a healed turn; each chunk is given to the journal before the caller gets it."""
 
     def __init__(self, stream: httpx2.SyncByteStream, turn: Turn, turn_log: TurnLog) -> None:
         super().__init__(turn, turn_log)
@@ -257,7 +257,7 @@ class JournaledStream(_Journaled, httpx2.SyncByteStream):
 
 
 class AsyncJournaledStream(_Journaled, httpx2.AsyncByteStream):
-    """The asynchronous twin."""
+    """The asynchronous twin of `JournaledStream`."""
 
     def __init__(self, stream: httpx2.AsyncByteStream, turn: Turn, turn_log: TurnLog) -> None:
         super().__init__(turn, turn_log)
@@ -284,7 +284,7 @@ class AsyncJournaledStream(_Journaled, httpx2.AsyncByteStream):
 
 
 def wait(done: Future[None] | None) -> None:
-    """Wait until it is durable, or cannot be: the answer is in hand either way."""
+    """Wait until the journal has written or failed; a failure is ignored here."""
     if done is None:
         return
     with contextlib.suppress(Exception):

@@ -1,10 +1,10 @@
 """Each attempt is prepared by the SDK's own hooks: signed over its body, or given a fresh token.
 
 Some clients sign a request after it is built (AWS), or get a token for each one (Entra ID, Google).
-That happens above the HTTP client: a later attempt, made of the first one's headers, would leave
-with a signature of another body, or with a token that has run out meanwhile. So the hooks of a
-wrapped client are called through functions of ours. They leave with the request what its headers
-were before, and who can prepare another one; a `Session` makes use of both.
+That happens above the HTTP client: a later attempt, made from the first one's headers, would have
+the signature of another body, or a token that has expired. So the hooks of a wrapped client are
+called through functions of ours. They add a `Preparation` to the request: its headers as they were
+before, and a function that prepares another request. `Session` uses both.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ import httpx2
 from continuation.config import take as take_override
 
 KEY = "continuation.preparation"
-"""Where in a request's extensions its `Preparation` is."""
+"""Key of a request's `Preparation` in its extensions."""
 _TOKENS = frozenset({"authorization", "api-key", "x-api-key"})
 _STAND_IN = "Bearer workload-identity-auth"
-"""What openai's requests have in the place of a workload identity's token until they are sent."""
+"""The placeholder of a workload identity's token in openai's requests until they are sent."""
 Steps = Generator[Any, Any, Any]
-"""Yields what hooks return, is sent what that came to once it was awaited, if need be."""
+"""Yields what hooks return, an awaitable for an asynchronous client; is sent its result."""
 
 
 class Preparation(NamedTuple):
-    """How a request was prepared, so that others can be."""
+    """How a request was prepared, so that later attempts can be prepared alike."""
 
     headers: httpx2.Headers
-    """What they were before."""
+    """The headers before the request was prepared."""
     again: Callable[[httpx2.Request], Any]
-    """Prepares another request; to be awaited where the client is asynchronous."""
+    """Prepares another request in place; returns an awaitable if the client is asynchronous."""
 
     @staticmethod
     def note(request: httpx2.Request, again: Callable[[httpx2.Request], Any]) -> None:
-        """Leave it with a request that is about to be prepared."""
+        """Add a `Preparation` to a request that is about to be prepared."""
         made = Preparation(httpx2.Headers(request.headers), again)
         request.extensions = {**request.extensions, KEY: made}
 
 
 _options: ContextVar[Any] = ContextVar("continuation_options", default=None)
-"""The options of the call under way here, as they were before a token was put in."""
+"""The options of the call under way as they were before a hook added a token; `None`: none did."""
 
 
 def follow(client: Any) -> None:
-    """Have the requests of an SDK client, and of its copies, know how they were prepared."""
-    if "_prepare_request" in vars(client):  # the copy of one that was followed
+    """Add a `Preparation` to each request of an SDK client and of its copies."""
+    if "_prepare_request" in vars(client):  # a copy of such a client
         return
     prepare_options, prepare_request = client._prepare_options, client._prepare_request  # noqa: SLF001
     drive = _awaited if inspect.iscoroutinefunction(prepare_request) else _called
@@ -62,7 +62,7 @@ def follow(client: Any) -> None:
         return prepared
 
     def request(made: httpx2.Request) -> Steps:
-        take_override(made)  # a header that does not leave must not be signed
+        take_override(made)  # a header that is not sent must not be signed
         before = _options.get()
         _options.set(None)
         Preparation.note(made, lambda other: drive(again(other, before)))
@@ -85,7 +85,7 @@ def follow(client: Any) -> None:
 
 
 def carry(client: Any, on_copy: Callable[[Any, dict[str, Any]], None]) -> None:
-    """Have `on_copy` called with each copy of a client, and with what the copy was given."""
+    """Call `on_copy` with each later copy of a client and the keywords that the copy was given."""
     plain = client.copy
 
     @functools.wraps(plain)
@@ -98,22 +98,22 @@ def carry(client: Any, on_copy: Callable[[Any, dict[str, Any]], None]) -> None:
 
 
 def _exchanged(client: Any, request: httpx2.Request) -> Any:
-    """Ask a client's workload identity for its token; to be awaited where that is asynchronous."""
+    """Return the token of a client's workload identity, or an awaitable of it."""
     identity = client._workload_identity_auth  # noqa: SLF001
-    if hasattr(identity, "get_token_for_request"):  # that of a certificate
+    if hasattr(identity, "get_token_for_request"):  # an X.509 identity
         return identity.get_token_for_request(request)
     is_async = isinstance(client._client, httpx2.AsyncClient)  # noqa: SLF001
     return identity.get_token_async() if is_async else identity.get_token()
 
 
 def _fresh(before: Any, prepared: Any) -> dict[str, str]:
-    """Return the tokens that a hook has put into a call's headers."""
+    """Return the credentials that a hook added to a call's headers or changed there, by name."""
     was, now = (_headers(options) for options in (before, prepared))
     return {name: text for name, text in now.items() if was.get(name) != text and name in _TOKENS}
 
 
 def _headers(options: Any) -> dict[str, str]:
-    given: object = getattr(options, "headers", None)  # or the SDK's sign that there are none
+    given: object = getattr(options, "headers", None)  # may be the SDK's `NotGiven`
     items = cast("Mapping[str, object]", given).items() if isinstance(given, Mapping) else ()
     return {name.lower(): value for name, value in items if isinstance(value, str)}
 

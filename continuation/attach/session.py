@@ -1,4 +1,4 @@
-"""One turn on its way through a shell: all that a shell does but the moving of bytes."""
+"""What both shells do for one turn, apart from I/O."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ _BODY_BOUND = (
     *("content-length", "transfer-encoding", "content-digest", "digest", "content-md5"),
     "idempotency-key",
 )
-"""Headers that speak of one body; with another one they would be wrong, the last one a lie."""
+"""Headers that describe one body, or identify one request: wrong in a later attempt."""
 
 CLOSED = "Cannot send a request, as the client has been closed."
-"""What httpx2 says in that case."""
+"""The message of httpx2's own error."""
 
 
 class Session:
-    """One turn on its way through a shell: everything but the I/O.
+    """One turn in a shell: everything but the I/O.
 
-    A shell asks for the next command (`_next`), performs it, and notes what came of it in
-    `_reply`; the bytes of a response go through a `_taker`. Neither of the two lets a bug of ours
-    out: the answer then ends as it stands (`_break`).
+    A shell asks for the next command (`_next`), performs it, and notes the result in `_reply`; the
+    bytes of a response go through a `_taker`. Neither of the two raises if our own code fails: the
+    answer then ends as it stands (`_break`).
     """
 
     def __init__(
@@ -58,19 +58,19 @@ class Session:
     ) -> None:
         self.elapsed: datetime.timedelta | None = None
         self.abandoned = False
-        """Its client is about to be closed, and this stream with it."""
+        """Whether its client is closing it; a caller who still reads then gets an error."""
         given = FOREIGN_ANSWER.get()
         self.played: ReplayedAnswer | None = None if given is None else given.take(turn)
-        """What there is of the answer already, in place of the first attempt."""
+        """The part of the answer that exists already; it replaces the first attempt."""
         self._send = send
         self._turn = turn
         self._script = turn.run()
         self._reply: Reply = None
-        # What the engine has asked for already, when an answer ended within its body.
+        # The engine's next command if it gave one before the end of the body (`_may_pass`).
         self._asked: Command | None = None
         self._request = request
-        # The headers as they are now: auth and hooks put theirs in anew, on each attempt. So does
-        # the jar, if it is where the caller's cookies came from, and the SDK, if it prepares each.
+        # The headers of later attempts: without those that auth, hooks, the SDK's preparation and
+        # the cookie jar (if the caller's cookies came from it) add anew to each attempt.
         self._prepared: Preparation | None = request.extensions.get(KEY)
         before = request if self._prepared is None else self._prepared
         self._headers = httpx2.Headers(before.headers)
@@ -86,27 +86,30 @@ class Session:
                 del self._headers["cookie"]
         self._started = time.perf_counter()
         self._live: httpx2.Response | None = None
-        # When the attempt under way is to be broken off, by `time.monotonic`.
+        # When the attempt under way is to be aborted, as `time.monotonic`; `None`: never.
         self._until: float | None = None
         self._own = True
         self._error: Exception | None = None
         self._wake = threading.Event()
-        """What a synchronous shell waits on."""
+        """Set by `close`, to end a wait of the synchronous shell."""
         self._closed = False
         self._broken = False
         self._attached = False
         self._relayed = False
         self._over = False
-        # How what the caller has would be closed validly.
+        # Bytes that would validly end what the caller has; `None`: none are known.
         self._closing: bytes | None = None
 
     # --- the engine's side ---------------------------------------------------------------------
 
     def _next(self) -> Command | None:
-        """Take the next command; `None` when there is nothing more to do."""
+        """Return the engine's next command; `None` when there is nothing more to do.
+
+        Raises the error of a `Raise`, and `httpx2.ReadError` if the client was closed.
+        """
         if self._closed or self._broken:
-            # For who reads on, an end would pass for that of a whole answer: we end it as a closed
-            # connection would. Who closes the stream itself knows that it is not whole.
+            # A caller who still reads would take an end for that of a whole answer, so the stream
+            # fails as a closed connection does. A caller who closed it knows that it is not whole.
             if self._closed and self.abandoned and self._attached:
                 raise httpx2.ReadError("the client was closed", request=self._request)
             return None
@@ -124,16 +127,16 @@ class Session:
             self._stop()
             raise command.error
         if isinstance(command, Emit):
-            # How the answer would end from here on, now that the caller gets what is shown. The
-            # report is written before the last bytes go out; after them there is nothing to say.
+            # The bytes that would end the answer after this command's. If the report is finished,
+            # this command has the last bytes, and nothing more is needed.
             ended = self._turn.recorder.finished is not None
             self._closing = b"" if ended else self._turn.replay.closing
         return command
 
     def _taker(self, relay: StreamBody) -> Feed:
-        """Return what gives the engine the next bytes, and says which may be shown now.
+        """Return a function that feeds a chunk to the engine and returns the bytes to show now.
 
-        It runs once for each chunk of every answer, hence over locals.
+        It runs for each chunk of every answer, so it uses local variables.
         """
         feed, replay = relay.feed, self._turn.replay
         raw = relay.replay.raw if relay.replay is not None else None
@@ -156,7 +159,7 @@ class Session:
                     if not self._over:
                         replay.flows, shown = _anything, replay.rest(shown)
             except Exception as bug:
-                # The caller's own attempt goes on as it comes; of a later one we know no more.
+                # The rest of the caller's own attempt is passed on as it is; a later one is ended.
                 self._over = raw is None
                 feed, raw = _as_it_came, None
                 return shown + self._break(bug)
@@ -167,10 +170,10 @@ class Session:
         return take
 
     def _may_pass(self, result: AttemptResult) -> bool:
-        """Tell the engine how an answer ended whose body is still open; whether the rest passes."""
+        """Whether the rest of a body may pass unread, after the engine was sent its result."""
         try:
             command = self._script.send(result)
-        except StopIteration:  # closed meanwhile
+        except StopIteration:  # the turn was closed meanwhile
             return False
         if isinstance(command, PassRest):
             return True
@@ -178,7 +181,7 @@ class Session:
         return False
 
     def _fail(self, error: Exception) -> None:
-        """Note that a response broke off; what a close brought about goes to who reads on."""
+        """Note a dropped connection; if a close caused it, raise `httpx2.ReadError` instead."""
         if self._closed:
             if isinstance(error, httpx2.ReadError):
                 raise error
@@ -186,9 +189,9 @@ class Session:
         self._reply = error
 
     def _break(self, bug: Exception) -> bytes:
-        """Our own code failed: leave the engine; return the bytes that end the caller's answer.
+        """Stop the engine after an error of our own; return the bytes that end the answer.
 
-        They close it validly where it stands; if nothing can, they are the provider's own.
+        They end it validly where it stands; if none are known, the unsent bytes of the provider.
         """
         logger.error("internal error, the answer ends as it stands", exc_info=bug)
         self._broken = True
@@ -208,9 +211,9 @@ class Session:
     # --- requests and responses ----------------------------------------------------------------
 
     def _prepare(self, send: Send) -> httpx2.Request | httpx2.Response:
-        """Build the request for an attempt: the caller's own, or one like it.
+        """Return the request for an attempt: the caller's own, or one like it.
 
-        One that must not be sent is answered here, as its server would have.
+        If none must be sent, return the response: what was saved, or the refusal, with status 400.
         """
         self._live = self._error = self._until = None
         if send.bounded and send.seconds is not None:
@@ -258,11 +261,11 @@ class Session:
 
     @property
     def _left(self) -> float | None:
-        """Seconds until the attempt under way is to be broken off; `None`: it is not."""
+        """Seconds until the attempt under way is to be aborted; `None`: it has no bound."""
         return None if self._until is None else max(0.0, self._until - time.monotonic())
 
     def _opened(self, command: Command | None) -> httpx2.Response | None:
-        """Return the response for the caller; `None`: their request is to be sent as it is."""
+        """Return the response for the caller; `None`: their request must be sent as it is."""
         live = self._live
         if self._closed:
             return None
@@ -273,7 +276,7 @@ class Session:
             if self._broken and live is not None and not (self._own or live.is_success):
                 return None
             return live
-        # The caller gets this response with our stream in it; a twin keeps the provider's.
+        # The caller gets this response with our stream in it; a copy keeps the provider's stream.
         self._attached = True
         self._live = twin = httpx2.Response(
             live.status_code,
@@ -282,10 +285,10 @@ class Session:
             request=live.request,
             extensions=live.extensions,
         )
-        if live.is_closed:  # a response hook has read it: its content is what there is
+        if live.is_closed:  # a response hook has read it, so its stream is consumed
             twin.headers.pop("content-encoding", None)
             twin.stream = httpx2.ByteStream(live.content)
-        for name in ("_content", "_text", "_decoder"):  # what such a hook leaves
+        for name in ("_content", "_text", "_decoder"):  # attributes set by that reading
             live.__dict__.pop(name, None)
         live.is_closed = live.is_stream_consumed = False
         for name in ("content-encoding", "content-length"):
@@ -295,7 +298,7 @@ class Session:
         return live
 
     def _finish(self) -> None:
-        """The caller has closed the stream, or has read it to its end."""
+        """End the turn: the caller has closed the stream, or has read it to its end."""
         self._closed = True
         if self.elapsed is None:
             self.elapsed = datetime.timedelta(seconds=time.perf_counter() - self._started)
@@ -305,20 +308,17 @@ class Session:
         self._stop()
 
     def _stop(self) -> None:
-        """Let go of the engine; it may be at work just now, in another thread."""
+        """Close the engine's generator; that fails while it runs in another thread."""
         with contextlib.suppress(Exception):
             self._script.close()
 
 
 def begin(command: Consult, done: Callable[[], object]) -> None:
-    """Ask a store in a thread of its own, which keeps no program alive: it may hang for ever.
-
-    `done` is called in that thread.
-    """
+    """Run a store's command in a daemon thread, since it may hang; `done` is called in it then."""
 
     def ask() -> None:
         command.do()
-        with contextlib.suppress(RuntimeError):  # nobody waits: the event loop is closed
+        with contextlib.suppress(RuntimeError):  # the event loop is closed: nothing waits for it
             done()
 
     threading.Thread(target=ask, name="continuation-store", daemon=True).start()
@@ -333,7 +333,7 @@ def _anything(chunk: bytes) -> bool:
 
 
 def as_stream(request: httpx2.Request, engine: Engine) -> httpx2.Request:
-    """Return a request for a body as one for a stream, where its format has such."""
+    """Return a request for a body as one for a stream; unchanged if its format has no streams."""
     dialect = engine.claims(request.method, request.url.path)
     whole = isinstance(request.stream, httpx2.ByteStream)
     if dialect is None or not whole or "content-encoding" in request.headers:
@@ -353,7 +353,7 @@ def as_stream(request: httpx2.Request, engine: Engine) -> httpx2.Request:
 
 
 def _url(url: httpx2.URL, outgoing: Outgoing) -> httpx2.URL:
-    """Map path and query as they stand on the wire: decoded ones would not come back the same."""
+    """Return a request's URL, its path and query changed in encoded form: decoding loses bytes."""
     if outgoing.path is None and not outgoing.query:
         return url
     path, _, query = url.raw_path.decode("ascii").partition("?")

@@ -1,4 +1,4 @@
-"""A timeout as aiohttp means it: for a call from beginning to end, not for each wait for bytes."""
+"""A timeout as aiohttp has it: for a call from beginning to end, not for each wait for bytes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import anyio
 import httpx2
 
 _DEADLINE = "continuation.deadline"
-"""In the extensions of a request, which later attempts of its turn copy: all share one."""
+"""Key in a request's extensions, which later attempts copy: a turn has one deadline."""
 
 
 class TotalTimeout(httpx2.AsyncClient):
-    """Stands for another client; a call's read timeout bounds all of it, retries of ours included.
+    """Stands for another client; a call's read timeout bounds all attempts of the call together.
 
-    Raises `TimeoutError` then, as aiohttp does. It holds for calls of a method (a path that ends
-    in `models/m:method`); uploads and the like never went through aiohttp.
+    After that time it raises `TimeoutError`, as aiohttp does. Only calls of a method (a path that
+    ends in `models/m:method`) are bounded: uploads and the like never went through aiohttp.
     """
 
     __slots__ = ("_origin",)
@@ -59,7 +59,7 @@ class TotalTimeout(httpx2.AsyncClient):
 
 
 async def until(deadline: float, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
-    """Give the chunks that come before the deadline, by `time.monotonic`; then `TimeoutError`."""
+    """Yield the chunks; raises `TimeoutError` at the deadline, a time of `time.monotonic`."""
     try:
         while True:
             with anyio.fail_after(deadline - time.monotonic()):

@@ -1,4 +1,4 @@
-"""Make a conversation history valid for its provider again: validate, plan, repair."""
+"""Makes a conversation history valid for its provider: `validate`, `plan`, `repair`."""
 
 from continuation.history.api import (
     Plan,

@@ -1,4 +1,4 @@
-"""Validate a history, plan its repair, repair it: the three verbs, for every dialect."""
+"""The public functions: validate a history, plan its repair, repair it, in every dialect."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _GRAMMARS: dict[HistoryFormat, Grammar] = {
 
 
 _ROUNDS = 8
-"""A bound for rounds of passes, of which random damage (tests/history) needs three at most."""
+"""The most rounds of passes; random damage (tests/history) needs three at most."""
 
 
 def validate(
@@ -53,16 +53,15 @@ def validate(
     live: bool = True,
     vendor: str | None = None,
 ) -> list[Violation]:
-    """List where a history breaks its provider's rules, in no promised order; empty if it is valid.
+    """Return the violations of a provider's rules in a history, in any order; `[]`: it is valid.
 
-    `dialect` is "anthropic", "openai-chat", "openai-responses" or "gemini"; by default the body's
-    shape decides. Rules that depend on the model use `facts`, else what is known of `model`
-    (default: the body's own); of an unknown model only what holds for all is asked. `strict` adds
-    rules that only some servers of a dialect enforce. `live=False`: the body is about to be sent,
-    so a trailing call without result is no longer one that may still be running.
-
-    Raises ValueError for a body of no known shape and for an unknown dialect, TypeError
-    for one that is no mapping.
+    `dialect`: "anthropic", "openai-chat", "openai-responses" or "gemini"; by default the body's
+    shape decides. Rules that depend on the model use `facts`, or else the table's row for `model`
+    (default: the body's own); an unknown model is checked by the rules for all models. `strict`
+    adds rules that only some servers of a dialect enforce. `live=False`: the body is about to be
+    sent, so that a trailing call without a result cannot still be running. `vendor`: a Chat
+    server's, if the model's name does not tell. Raises ValueError for a body of unknown shape and
+    for an unknown dialect, TypeError for a body that is no mapping.
     """
     grammar = _grammar(body, dialect)
     policy = RepairPolicy(strict=strict, live=live, vendor=vendor)
@@ -80,12 +79,12 @@ def repair(
     model: str | None = None,
     facts: Facts | None = None,
 ) -> Repaired:
-    """Make a history valid; the very same object comes back when there is nothing to do.
+    """Return a valid copy of a history, with the changes; the same object if it is valid already.
 
-    The body is never changed, equal bodies give equal results, and repairing twice changes nothing.
-    Arguments are those of `validate`; what is done where there is a choice, `policy` says.
+    `body` itself is never changed, equal bodies give equal results, and a second repair changes
+    nothing. Arguments are those of `validate`; `policy` decides if several repairs are possible.
 
-    Raises what `validate` raises, and NewSessionWanted when the policy's `ask` decides so.
+    Raises what `validate` raises, and NewSessionWanted if the policy's `ask` decides so.
     """
     return plan(body, dialect, policy=policy, model=model, facts=facts).apply()
 
@@ -99,21 +98,21 @@ def repair_refused(
     model: str | None = None,
     facts: Facts | None = None,
 ) -> Repaired:
-    """Repair a body that a provider has just refused with `error`.
+    """Repair a body that a provider has refused with `error`.
 
-    If the history shows the fault, it is repaired as usual; if it does not (a signature looks like
-    any other), what the error speaks of is taken out. The same object comes back when neither
-    helps: then sending again is pointless. So it does when all that could be changed is what only
-    some servers mind, and the error speaks of something else. Raises what `repair` raises.
+    If the fault can be seen in the history, it is repaired as usual; if not (an invalid signature
+    looks like any other), what the error is about is removed. If neither helps, the same object is
+    returned, and there is no use in sending it again; also if only rules that some servers enforce
+    are broken, and the error is about something else. Raises what `repair` raises.
     """
     grammar = _grammar(body, dialect)
     rules = grammar.rules
     if error.code == "reasoning_missing" and grammar.dialect is HistoryFormat.ANTHROPIC:
-        # Vendors behind this API that demand thinking back, which cannot be made up here.
+        # Vendors with this API that require earlier thinking, which a repair cannot invent.
         error = replace(error, code="thinking_missing")
     shown = repair(body, dialect, policy=error.policy(policy), model=model, facts=facts)
     for code in dict.fromkeys(change.why for change in shown.changes):
-        # Several rules may share an error text, so the one that was broken may have another name.
+        # Several rules may share an error text, so the broken rule may have another code.
         text = rules.get(code)
         meant = classify(400, text) if text is not None else None
         if error.code == code or (meant is not None and error.code == meant.code):
@@ -127,24 +126,24 @@ def repair_refused(
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a repair would do; nothing is done before `apply`."""
+    """A planned repair: its changes, and the repaired body by `apply`."""
 
     body: Body
-    """The body as it was given."""
+    """The body as it was given; it is never changed."""
     _repaired: Repaired
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """The changes, in the order they would be made."""
+        """The changes, in the order in which they are made."""
         return self._repaired.changes
 
     @property
     def left(self) -> tuple[Violation, ...]:
-        """What would still be wrong, because the policy refused its repair."""
+        """Violations that would remain, because the policy refused their repair."""
         return self._repaired.left
 
     def apply(self) -> Repaired:
-        """The repaired body."""
+        """Return the repaired body and its changes."""
         return self._repaired
 
 
@@ -156,7 +155,7 @@ def plan(
     model: str | None = None,
     facts: Facts | None = None,
 ) -> Plan:
-    """Work out a repair without deciding for it; arguments are those of `repair`."""
+    """Return a repair to look at before it is applied; arguments and errors as for `repair`."""
     policy = policy if policy is not None else RepairPolicy()
     return Plan(body, _planned(_grammar(body, dialect), body, policy, model, facts))
 
@@ -164,13 +163,13 @@ def plan(
 def diagnosed(
     body: Body, dialect: HistoryFormat, policy: RepairPolicy, model: str
 ) -> tuple[list[Violation], Repaired]:
-    """`validate` and `repair` in one: the history is taken apart once."""
+    """Return the results of `validate` and `repair`, parsing the history only once."""
     violations: list[Violation] = []
     return violations, _planned(_GRAMMARS[dialect], body, policy, model, None, violations)
 
 
 def unanswered_tool_calls(body: Body, dialect: str | None = None) -> tuple[OpenCall, ...]:
-    """List the tool calls of a history that have no result, trailing ones included.
+    """Return the tool calls of a history that have no result, trailing ones included.
 
     Raises what `validate` raises.
     """
@@ -181,7 +180,7 @@ def unanswered_tool_calls(body: Body, dialect: str | None = None) -> tuple[OpenC
 
 @collector.resting()
 def _faults(grammar: Grammar, body: Body, context: HistoryContext) -> list[Violation]:
-    """All that is wrong with a body."""
+    """Return all violations in a body."""
     return list(_check(History(grammar, body, context)))
 
 
@@ -193,9 +192,9 @@ def _planned(
     facts: Facts | None,
     violations: list[Violation] | None = None,
 ) -> Repaired:
-    """Work out a repair; `violations`, if it is a list, gets all that was wrong."""
+    """Return a repair; `violations`, if it is a list, is extended with all violations found."""
     context = _context(body, grammar, policy, model, facts)
-    # What the quick look takes for a recovery prompt is what we know to be one, not a caller's own.
+    # The fast check knows only our own way of recognizing recovery prompts, not a caller's.
     default_policy = policy.is_recovery is looks_like_recovery or not policy.coalesce
     if policy.thinking == "keep" and default_policy and grammar.fast_validate(body, context):
         return Repaired(body)
@@ -212,7 +211,7 @@ def _repair(
     *,
     quick: bool,
 ) -> Repaired:
-    """Run the passes until there is nothing left to do, or nothing that the policy allows."""
+    """Run the passes until nothing is wrong, or the policy allows no further change."""
     repaired = Repaired(body)
     for number in range(_ROUNDS):
         if number and quick and grammar.fast_validate(repaired.body, context):
@@ -220,9 +219,9 @@ def _repair(
         draft = HistoryRepair(grammar, repaired.body, context, policy=policy)
         if violations is not None and number == 0:
             violations += _check(draft)
-        # Whether anything is wrong; what it is the passes see for themselves.
+        # Only whether anything is wrong: the passes find out what.
         broken = bool(violations and number == 0) or next(_check(draft), None) is not None
-        # What no provider objects to, and is wanted all the same.
+        # Changes that the policy asks for though no provider requires them.
         wanted = policy.coalesce and passes.has_recovery(draft)
         wanted = wanted or (policy.thinking != "keep" and number == 0)
         if not broken and not wanted:
@@ -232,7 +231,7 @@ def _repair(
             break
         for change in draft.changes if _log.isEnabledFor(logging.DEBUG) else ():
             _log.debug("%s at %s: %s", change.what, change.where, change.why)
-        # Messages nobody touched are written as the very objects they were read from.
+        # Unchanged messages are written as the same objects that they were read from.
         natives, earlier = draft.body.get(grammar.field, []), repaired.origins
         elements = [pair for each in draft.messages for pair in grammar.written(each, natives)]
         body = {**draft.body, grammar.field: [element for element, _ in elements], **draft.settings}
@@ -249,7 +248,7 @@ def _repair(
 
 
 def _check(history: History) -> Iterator[Violation]:
-    """All that is wrong with a history, by the rules of all dialects and those of its own."""
+    """Yield all violations in a history, of the rules for all dialects and of its own."""
     grammar, messages = history.grammar, history.messages
     if not messages and not history.context.live and not grammar.calls_on_server(history):
         yield history.violation("history_empty", grammar.field)
@@ -286,16 +285,16 @@ def _grammar(body: Body, dialect: str | None) -> Grammar:
 def _context(
     body: Body, grammar: Grammar, policy: RepairPolicy, model: str | None, facts: Facts | None
 ) -> HistoryContext:
-    """What is known besides the body: its model's limits, and the policy's word on its server."""
+    """Return the context of a body: its model's limits, and the policy's settings."""
     name = as_text(model if model is not None else body.get("model"))
-    # Our table is asked where its rows speak of this dialect's own models.
+    # The table of models is used only for the provider's own models.
     own = {HistoryFormat.ANTHROPIC: "claude", HistoryFormat.GEMINI: "gemini"}.get(grammar.dialect)
     if facts is None and own is not None and own in name.lower():
-        from continuation import limits  # read only where a history depends on the model
+        from continuation import limits  # imported only if a history depends on the model
 
         facts = limits.find(name)
     vendor, prefill = policy.vendor, policy.prefill
-    if not vendor and grammar.dialect is HistoryFormat.OPENAI_CHAT:  # others are alike everywhere
+    if not vendor and grammar.dialect is HistoryFormat.OPENAI_CHAT:  # others have no vendors
         vendor = vendor_of_model(name)
     return HistoryContext(
         model=name,

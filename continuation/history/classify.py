@@ -1,7 +1,7 @@
-"""Which error texts mean that the history is at fault, and what to do about each.
+"""Classifies error texts: whether a history is at fault, and by which rule.
 
-One table for all providers, the last in `rules.toml`: plain substrings, so that an error costs
-microseconds.
+One table for all providers, the last one in `rules.toml`; its substrings are plain, so that an
+error takes microseconds.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ Family: TypeAlias = Literal["thinking", "reasoning", "pairing", "order", "conten
 
 @dataclass(frozen=True, slots=True)
 class HistoryError:
-    """A provider's complaint about a history."""
+    """A provider's error about a history."""
 
     code: str
-    """The violation's code, as `validate` names it."""
+    """The violation's code, as in `Violation.code`."""
     family: Family
-    """What it is about; "anchor" for a `previous_response_id` that is lost."""
+    """The kind of error; "anchor" for a `previous_response_id` that is lost."""
     index: int | None = None
-    """Index of the message, if the text names one; in the provider's count, not the caller's."""
+    """Index of the message as the provider counts it, if the text names one; else None."""
     part: int | None = None
-    """Index of the block or part in that message, if the text names one."""
+    """Index of the block or part in that message, if the text names one; else None."""
     ids: tuple[str, ...] = ()
-    """Call and item ids that the text names."""
+    """The ids of calls and items in the text."""
 
     def policy(self, base: RepairPolicy | None = None) -> RepairPolicy:
-        """The policy to repair with after this error: the request was sent and refused.
+        """Return the policy for a repair after this error, based on `base` or the defaults.
 
-        So no call in it is alive, and rules that only some servers enforce are enforced here.
+        The request was sent, so no call in it can still be running, and strict rules apply.
         """
         return replace(base if base is not None else RepairPolicy(), strict=True, live=False)
 
     def forced(self, base: RepairPolicy | None = None) -> RepairPolicy:
-        """The policy where the history shows no fault of this kind, but the provider saw one."""
+        """Return the policy for a fault that the provider found and the history does not show."""
         policy = self.policy(base)
         if self.code in ("thinking_missing", "thinking_not_first"):
             return replace(policy, thinking="off")
@@ -59,11 +59,11 @@ class HistoryError:
         if self.code == "roles_not_alternating":
             return replace(policy, alternate=True)
         if self.code in ("user_after_tool", "tool_use_id_invalid") and policy.vendor is None:
-            return replace(policy, vendor="mistral")  # whose rules other servers keep as well
+            return replace(policy, vendor="mistral")  # other servers have the same rules
         return policy
 
 
-#: Another matter, with remedies of its own: too long, too many, too large, too fast.
+#: Errors that are not about the history's form: too long, too many, too large, too fast.
 _OTHER_CAUSES: Final = (
     *("prompt is too long", "context length", "context_length", "context window"),
     *("maximum context", "input is too long", "too many requests", "rate limit", "rate_limit"),
@@ -83,7 +83,7 @@ _ROWS: Final[list[tuple[Sequence[str], list[_Row]]]] = [
     )
     for group in TABLE["errors"]
 ]
-"""The table as it is read: every row has two signs, of which the second may be empty."""
+"""The table by groups of words: each row has two substrings, the second of which may be empty."""
 
 _STATUSES: Final = frozenset({400, 404, 422})
 _LONGEST: Final = 1_200
@@ -97,10 +97,10 @@ _IDS: Final = re.compile(
 
 
 def classify(status: int, message: str | bytes | Mapping[str, Any]) -> HistoryError | None:
-    """Tell whether an error answer blames the history, and for what; None if it does not.
+    """Return which rule of histories an error answer is about; None if it is about none.
 
-    `message` is the error's text, or the body of the answer, decoded or not. Give only what the
-    provider said: a text that quotes a tool's output would be taken at its word.
+    `message`: the error's text, or the body of the answer, decoded or not. It must be the
+    provider's own text only: a quoted output of a tool would be matched too.
     """
     if status not in _STATUSES:
         return None
@@ -132,7 +132,7 @@ def _fitting(plain: str) -> _Row | None:
 
 
 def message_of(body: str | bytes | Mapping[str, Any]) -> str:
-    """The text of an error answer, wherever a provider or gateway put it; else the whole answer."""
+    """Return the text of an error answer in any provider's form; else the whole answer."""
     if isinstance(body, bytes):
         body = body.decode("utf-8", "replace")
     if isinstance(body, str):

@@ -1,4 +1,4 @@
-"""Which dialect a body is written in, by its shape."""
+"""Detects the dialect of a body by its shape."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _CHAT_KEYS: Final = ("tool_calls", "tool_call_id", "function_call", "reasoning_c
 
 
 def detect(body: Body) -> HistoryFormat:
-    """Tell the dialect of a request body, or of the part of it that holds the conversation.
+    """Return the dialect of a request body, or of the part of it that holds the conversation.
 
     Plain text messages are the same in both `messages` dialects; without another sign they are
-    taken for Chat, whose rules ask less. Raises ValueError if there is no conversation in `body`.
+    taken for Chat, which has fewer rules. Raises ValueError if `body` has no conversation.
     """
     if is_list(body.get("contents")):
         return HistoryFormat.GEMINI
@@ -52,7 +52,7 @@ def detect(body: Body) -> HistoryFormat:
 
 
 def _by_messages(messages: list[Any]) -> HistoryFormat:
-    # Plain texts are most of it, and are alike in both.
+    # Most messages are plain texts, which are the same in both dialects.
     with contextlib.suppress(LookupError, TypeError):
         messages = [
             message

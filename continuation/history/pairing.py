@@ -1,11 +1,11 @@
-"""Calls and their results: which belong together, and what is wrong with them.
+"""Pairs calls with their results, and checks the pairs.
 
-The rules are the same everywhere: every call has exactly one result, of its own id, behind it. What
-differs (must it follow at once? in one message? in order?) the grammar says in flags.
+The rule is the same for all dialects: every call has exactly one result, with its id, after it.
+Flags of the grammar state the differences: must it follow at once, in one message, in order?
 
-Matching reads the history once from the front, so a result can only answer an earlier call. Where
-an id is used again, results go to the latest call of that id: an agent that retried a call reads
-the answer to its last try.
+The history is read once from the front, so a result can only belong to an earlier call. If an id is
+used again, results belong to the latest call of that id: an agent that retried a call gets the
+result of its last try.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Pair:
-    """A call and what answers it."""
+    """A call and its results."""
 
     call: Part
     results: list[tuple[int, Part]] = field(default_factory=list[tuple[int, Part]])
-    """Position of the message and the result, in order; one is right."""
+    """Pairs of the message's position and the result, in order; exactly one is valid."""
 
     @property
     def best(self) -> tuple[int, Part]:
-        """The result that counts, of those there are: the first real one, else the first."""
+        """The result to keep, with its position: the first real one, else the first."""
         return next((entry for entry in self.results if not entry[1].synthetic), self.results[0])
 
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """The calls of one message, at position `at`, with their results."""
+    """The calls of the message at position `at`, with their results."""
 
     at: int
     pairs: list[Pair]
     trailing: bool | None = None
-    """Whether nothing but its results follows its calls; `None`: not looked at yet."""
+    """Whether only its results follow its calls; `None`: not computed yet."""
 
 
 class Pairing:
-    """All exchanges of a history, and the results that answer no call."""
+    """All exchanges of a history, and the results without a call (`orphans`)."""
 
     def __init__(self, messages: list[Message], *, ids_needed: bool = True) -> None:
         self.exchanges: list[Exchange] = []
         self.orphans: list[tuple[int, Part]] = []
-        # Ids that some result names: such a call is not for a result without id to take.
+        # Ids that some result names: a result without an id must not be paired with such a call.
         results = [part.id for message in messages for part in message.of(Kind.RESULT)]
         self._answered = set(results) - {""}
-        # The latest calls of each id (several only within one message), and how many are answered.
+        # The latest calls of each id (several only within one message), and how many have results.
         self._by_id: dict[str, tuple[int, list[Pair], list[int]]] = {}
         # Where to look for a call by name, if a result may ask: each message's, by (whether it must
         # have no id, name), with its position. Where calls need none, agents make some for results.
@@ -71,7 +71,7 @@ class Pairing:
                     self._result(at, part)
 
     def unanswered(self) -> Iterator[tuple[Exchange, Pair]]:
-        """The calls without result, each with the exchange it is part of."""
+        """Yield the calls without a result, each with its exchange."""
         for exchange in self.exchanges:
             yield from ((exchange, pair) for pair in exchange.pairs if not pair.results)
 
@@ -131,11 +131,11 @@ class Pairing:
 # -- checking ------------------------------------------------------------------------------------
 
 _NAMED = 50
-"""So many open calls are named in one error's text."""
+"""The most open calls that are named in one error's text."""
 
 
 def check(history: History) -> Iterator[Violation]:
-    """Report what is wrong with calls and results."""
+    """Yield the violations of calls and results."""
     grammar, pairing = history.grammar, history.pairing()
     yield from (history.violation(code, part) for part, code in surplus(history))
     if grammar.id_keys is not None:
@@ -177,7 +177,7 @@ def _check_ids(history: History, pairing: Pairing) -> Iterator[Violation]:
 
 
 def findings(history: History, exchange: Exchange) -> Iterator[tuple[str, Part, str]]:
-    """What is wrong with one message's calls, besides their ids: code, place and detail."""
+    """Yield what is wrong with one message's calls, besides their ids: code, part, detail."""
     missing = [pair for pair in exchange.pairs if not pair.results]
     if missing and not may_be_live(history, exchange):
         ids = ", ".join(pair.call.id or pair.call.name for pair in missing[:_NAMED])
@@ -194,12 +194,12 @@ def findings(history: History, exchange: Exchange) -> Iterator[tuple[str, Part, 
 
 
 def may_be_live(history: History, exchange: Exchange) -> bool:
-    """Whether the exchange ends the history of somebody who may still be at work."""
+    """Whether the exchange ends the history, so that its open calls may still be running."""
     return history.context.live and _trailing(history, exchange)
 
 
 def _trailing(history: History, exchange: Exchange) -> bool:
-    """Whether nothing but this exchange's results follows its calls."""
+    """Whether only this exchange's results follow its calls."""
     if exchange.trailing is None:
         exchange.trailing = _trails(history, exchange)
     return exchange.trailing
@@ -217,7 +217,7 @@ def _trails(history: History, exchange: Exchange) -> bool:
 
 
 def misplaced(history: History, exchange: Exchange) -> Iterator[tuple[str, Part, str]]:
-    """Results that do not stand where the provider looks for them: code, place and detail."""
+    """Yield results that are not where the provider expects them: code, part, detail."""
     grammar = history.grammar
     best = [(pair, *pair.best) for pair in exchange.pairs if pair.results]
     if not (best and grammar.adjacent):
@@ -238,10 +238,10 @@ def misplaced(history: History, exchange: Exchange) -> Iterator[tuple[str, Part,
 
 
 def _bounds(history: History, first: int) -> tuple[int, int, set[Part]]:
-    """Where the results of a message's calls may stand, which begin with the message at `first`.
+    """Return where results may be that begin with the message at position `first`.
 
-    Returns the end of the messages that may hold them, the end of those over which they may be
-    spread by mistake, and the parts that stand at the head where they must.
+    That is: the end of the messages that may hold them, the end of those over which they may be
+    spread by mistake, and the parts at the head of their message, as required.
     """
     grammar, messages = history.grammar, history.messages
     end, split, ahead = first, first, set[Part]()
@@ -262,7 +262,7 @@ def _bounds(history: History, first: int) -> tuple[int, int, set[Part]]:
 
 
 def open_call(history: History, exchange: Exchange, pair: Pair) -> OpenCall:
-    """A call without result, as callers see it."""
+    """Return a call without a result in the form for callers."""
     call, trailing = pair.call, _trailing(history, exchange)
     arguments = history.grammar.arguments(call)
     return OpenCall(call.id, call.name, arguments, history.path(call), trailing)

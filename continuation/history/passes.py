@@ -1,51 +1,49 @@
-"""The passes of a repair that are the same in every dialect, and the order they run in.
+"""The passes of a repair that are the same in every dialect, and their order.
 
-What a valid history is. Two sides speak in turn. The assistant makes calls; each has an id of its
-own and exactly one result, and the result stands where the provider looks for it:
+What a valid history is. User and assistant alternate. The assistant makes calls; each has its own
+id and exactly one result, and the result is where the provider expects it:
 
     user        U   "what is in a and b?"
     assistant   A   text, call k1, call k2      -- an exchange: the calls of one message ...
     user        R   result k1, result k2        -- ... and their results
     assistant   A   text
 
-`pairing` reads that off a history: every call with the results that name it (a `Pair`), the calls
-of one message with theirs (an `Exchange`), and the results that nobody asked for (orphans). What
-can be wrong with a pair is a short list, and what is done about it is the same for all dialects:
+`pairing` finds that structure in a history: every call with the results that name it (a `Pair`),
+the calls of one message with their results (an `Exchange`), and results without a call (orphans).
+Few things can be wrong with a pair, and their repair is the same for all dialects:
 
-    no result            the call was open when the session broke: make one that says so, or drop
-                         the call; unless the call ends the history and may be running still
-    several results      keep one, a real one rather than one that somebody made up
+    no result            the call was open when the session broke: make a result that states that,
+                         or drop the call; unless it ends the history and may still be running
+    several results      keep one, a real one rather than a synthetic one
     result of no call    drop it
-    result elsewhere     move it behind its calls; those of one message stand together
-    id of no use         missing, malformed or used before: give the call a new one, and its
+    result elsewhere     move it behind its calls, together with the others of that message
+    unusable id          missing, malformed or used before: give the call a new id, and its
                          results the same
 
-How that is put right. Nothing is moved while the history is looked at. `_arrange` asks, one
-exchange after the other, which parts leave their place and which results go behind which message,
-and notes that in `_Moves`; then all messages are rebuilt once. So positions stay true while
-decisions are made, and a change that the policy refuses is simply not noted. Parts that nobody
-touched stay the same objects, in the same order.
+How it is repaired. Nothing is moved while decisions are made. `_arrange` determines, exchange by
+exchange, which parts are removed and which results go behind which message, and notes that in
+`_Moves`; then all messages are rebuilt once. So positions stay valid meanwhile, and a change that
+the policy refuses is simply not noted. Unchanged parts stay the same objects, in the same order.
 
 The order of the passes (`run`), each of which may rely on those before it:
 
     convert messages  ->  join recoveries  ->  repair parts  ->  the dialect's `prepare`
-        ->  identify  ->  arrange  ->  drop what says nothing  ->  merge neighbours
+        ->  identify  ->  arrange  ->  drop empty messages  ->  merge neighbours
         ->  the dialect's `finish`
 
-Messages first get a shape that can be read, and turns that an old recovery had split become one,
-since that decides which calls share a message. Parts are made sound before they are paired, ids
-before results are placed by them. What a dialect must know of whole messages (thinking that may not
-stay, calls that must come last) comes before pairing where it moves calls, else at the end, when
-the messages stand.
+Messages are first converted to a readable form, and turns that an earlier recovery had split are
+joined, since that decides which calls share a message. Parts are repaired before they are paired,
+and ids before results are placed by them. A dialect's rules about whole messages (thinking that is
+not allowed, calls that must come last) run before pairing if they move calls, else at the end.
 
-Why repairing twice is repairing once. The passes run in rounds: the checks of `validate` look at
-what a round has made, and only what they still find starts another one (nearly always one round is
-enough; the bound is in `api`). So a repair ends in a history that `validate` finds nothing in, and
-on such a history no pass is run, but for what no provider minds: an old recovery to join, thinking
-that the policy wants gone. It also lets a pass be simple: what it spoils for another rule is put
-right in the next round. There is an end to it because every change takes away its own reason: a
-dropped part does not come back, a result that was made answers its call for good, and new ids are
-derived from the old ones, never drawn. What the policy refuses stays wrong; it is listed in
+Why a second repair changes nothing. The passes run in rounds: the checks of `validate` read the
+result of a round, and only violations that they still find start another one (nearly always one
+round is enough; the bound is in `api`). So a repair ends with a history in which `validate` finds
+nothing, and on such a history no pass runs, except for changes that no provider requires: joining
+an earlier recovery, removing thinking at the policy's wish. A pass can also be simple: if it breaks
+another rule, the next round repairs that. The rounds end because every change removes its own
+reason: a dropped part does not come back, a new result belongs to its call for good, and new ids
+are derived from the old ones, not random. What the policy refuses stays wrong; it is listed in
 `Repaired.left`, and a round in which nothing else changes is the last.
 """
 
@@ -78,7 +76,7 @@ if TYPE_CHECKING:
 
 
 def run(repair: HistoryRepair) -> None:
-    """Run all passes once; what one of them breaks for another shows in the next check."""
+    """Run all passes once; if one breaks a rule for another, the next check finds it."""
     grammar = repair.grammar
     asked = bool(repair.messages) and repair.messages[-1].role != "assistant"
     converted: list[Message] = []
@@ -114,10 +112,10 @@ def _plain_name(name: str) -> str:
 
 
 def _drop_silent(repair: HistoryRepair, *, asked: bool) -> None:
-    """Drop messages that say nothing, and see to it that what is left can be sent.
+    """Drop empty messages, and make sure that the rest can be sent.
 
-    `asked`: it did not end with the assistant. What asked for an answer may be gone now; then,
-    without a word of the user's, the last answer would be taken for the beginning of the next one.
+    `asked`: the history did not end with the assistant. If it does now, a user message is added:
+    otherwise the last answer would be taken for a prefill.
     """
     saying: list[Message] = []
     for n, message in enumerate(repair.messages):
@@ -135,7 +133,7 @@ def _drop_silent(repair: HistoryRepair, *, asked: bool) -> None:
 
 
 def merge_neighbours(repair: HistoryRepair) -> None:
-    """Make one message of neighbours that must not stand side by side."""
+    """Merge adjacent messages that must not follow each other."""
     runs: list[list[Message]] = []
     for message in repair.messages:
         if (
@@ -154,9 +152,9 @@ def merge_neighbours(repair: HistoryRepair) -> None:
 
 
 def has_recovery(repair: HistoryRepair) -> bool:
-    """Whether a recovery prompt stands between two assistant turns that may be joined.
+    """Whether there is a recovery prompt between two assistant turns that may be joined.
 
-    Where thinking is bound to what precedes it, joining would void all thinking behind: not there.
+    Not with bound thinking: joining would invalidate all thinking after the join.
     """
     messages = repair.messages
     return not repair.context.binding and any(
@@ -165,7 +163,7 @@ def has_recovery(repair: HistoryRepair) -> bool:
 
 
 def _is_split(repair: HistoryRepair, before: Message, prompt: Message, after: Message) -> bool:
-    """Whether a recovery prompt has split one answer into these."""
+    """Whether `prompt` is a recovery prompt that has split one answer into these turns."""
     if prompt.role != "user" or before.role != "assistant" or after.role != "assistant":
         return False
     if before.has(Kind.CALL, Kind.SERVER_CALL) or not prompt.parts:
@@ -175,7 +173,7 @@ def _is_split(repair: HistoryRepair, before: Message, prompt: Message, after: Me
 
 
 def _join_recoveries(repair: HistoryRepair) -> None:
-    """Make one turn again of an answer that an old recovery prompt had split."""
+    """Join answers that an earlier recovery prompt had split."""
     if not repair.policy.coalesce or repair.context.binding:
         return
     after: list[Message] = []
@@ -192,12 +190,12 @@ def _join_recoveries(repair: HistoryRepair) -> None:
 
 
 def _joined(repair: HistoryRepair, first: Message, prompt: Message, second: Message) -> Message:
-    """The two halves as one; what the second half thought was bound to the prompt, so it goes."""
+    """Return both halves as one message; the second's thinking is dropped: it knew the prompt."""
     anchor = quoted_anchor(prompt.parts[0].text)
 
     def join_texts(before: str, after: str) -> str:
-        """What the second says again of the first goes, and nothing else does."""
-        from continuation.seams.judge import SeamKind  # few histories hold a pair, so not on top
+        """Join two texts; only what `after` repeats of `before` is removed."""
+        from continuation.seams.judge import SeamKind  # few histories need it, so it is not on top
         from continuation.seams.seam import join
 
         asked = anchor if anchor and before.endswith(anchor) else None
@@ -222,7 +220,7 @@ def _joined(repair: HistoryRepair, first: Message, prompt: Message, second: Mess
 
 
 def side_fault(role: Role, part: Part) -> tuple[Fault, ...]:
-    """What is wrong with a call of the user's, or a result of the assistant's."""
+    """Return the fault of a call in a user message, or of a result in the assistant's; or none."""
     if role == "user" and part.kind is Kind.CALL:
         return (Fault("tool_use_in_user"),)
     if role == "assistant" and part.kind is Kind.RESULT:
@@ -231,7 +229,7 @@ def side_fault(role: Role, part: Part) -> tuple[Fault, ...]:
 
 
 def split_by_side(repair: HistoryRepair) -> None:
-    """Give calls to the assistant and results to the user where a message mixes them."""
+    """Split messages that mix both, so that calls are the assistant's and results the user's."""
     after: list[Message] = []
     for message in repair.messages:
         wrong = Kind.CALL if message.role == "user" else Kind.RESULT
@@ -255,7 +253,7 @@ def split_by_side(repair: HistoryRepair) -> None:
 
 
 def _identify(repair: HistoryRepair, keys: tuple[str, str]) -> None:
-    """Give every call an id of its own that the provider accepts, and its results the same."""
+    """Give every call a unique id that the provider accepts, and its results the same."""
     unique = repair.grammar.unique_ids or repair.context.strict
     if repair.policy.duplicate_ids == "drop":
         reused, seen_ids = dict[Part, str](), set[str]()
@@ -293,7 +291,7 @@ def _name(
     *,
     again: bool,
 ) -> None:
-    """Give a call a new id if its own will not do, and its results the same."""
+    """Give a call a new id if its own is invalid or used again, and its results the same."""
     grammar, call = repair.grammar, pair.call
     code = grammar.id_fault(call.id, repair.context)
     if code is None and again:
@@ -311,24 +309,24 @@ def _name(
             repair.messages[where].touched = True
 
 
-# -- putting in place ----------------------------------------------------------------------------
+# -- placing results -----------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class _Moves:
-    """What leaves its place, and what is put behind which message."""
+    """The parts to remove, and the results to place behind each message."""
 
     decisions: Mapping[str, Decision]
-    """What the policy's `ask` wants for each open call, by path."""
+    """The decisions of the policy's `ask`, by the path of the open call."""
     removed: set[Part] = field(default_factory=set[Part])
     placed: dict[int, list[Part]] = field(default_factory=dict[int, list[Part]])
-    """Results by the position of the message that they go behind."""
+    """Results by the position of the message behind which they are placed."""
     late: dict[Part, Part] = field(default_factory=dict[Part, Part])
-    """Texts that go where a late result stood."""
+    """By late result: the text that replaces it."""
 
 
 def _arrange(repair: HistoryRepair) -> None:
-    """Bring every call its one result: move, choose, make or drop, as the policy says.
+    """Give every call its one result: move, choose, make or drop it, by the policy.
 
     Raises NewSessionWanted if the policy's `ask` decides so.
     """
@@ -354,7 +352,7 @@ def _carry_out(repair: HistoryRepair, moves: _Moves) -> None:
             after.append(message)
         placed = moves.placed.get(at)
         for message_made in repair.grammar.result_messages(placed) if placed else ():
-            # It takes over the message that its first result came from, if that is empty now.
+            # It replaces the message that its first result came from, if that is empty now.
             home = homes.get(message_made.parts[0])
             if home is not None and not home.parts and home.native is not None:
                 message_made.native, message_made.index, home.native = home.native, home.index, None
@@ -387,7 +385,7 @@ def _decisions(repair: HistoryRepair, pairing: Pairing) -> Mapping[str, Decision
 
 
 def _arrange_exchange(repair: HistoryRepair, exchange: Exchange, moves: _Moves) -> None:
-    """Note what becomes of one message's calls and of their results."""
+    """Note the removals and moves for one message's calls and their results."""
     grammar, results, before = repair.grammar, list[Part](), len(repair.changes)
     for pair in exchange.pairs:
         if pair.results:
@@ -402,7 +400,7 @@ def _arrange_exchange(repair: HistoryRepair, exchange: Exchange, moves: _Moves) 
     if len(repair.changes) == before:
         return
     behind = exchange.at
-    if not grammar.adjacent:  # results may stand anywhere behind their calls: only new ones move
+    if not grammar.adjacent:  # results may be anywhere after their calls: only new ones are placed
         stay = {part for pair in exchange.pairs for _, part in pair.results}
         while behind + 1 < len(repair.messages) and repair.messages[behind + 1].role == "tool":
             behind += 1
@@ -411,7 +409,7 @@ def _arrange_exchange(repair: HistoryRepair, exchange: Exchange, moves: _Moves) 
 
 
 def _choose(repair: HistoryRepair, pair: Pair, moves: _Moves) -> Part:
-    """Keep one result of several; what happens to a late real one is the policy's choice."""
+    """Return the result to keep of several; the policy decides about a late real one."""
     _, keep = pair.best if repair.policy.late_results == "replace" else pair.results[0]
     for _, part in pair.results:
         if part is keep:
@@ -427,7 +425,7 @@ def _choose(repair: HistoryRepair, pair: Pair, moves: _Moves) -> Part:
 
 
 def _close(repair: HistoryRepair, exchange: Exchange, pair: Pair, moves: _Moves) -> list[Part]:
-    """Answer an open call, or drop it; what hung on it goes by the dialect's own rules."""
+    """Return a new result for an open call; `[]` if the call is dropped or left, by the policy."""
     call, reason = pair.call, repair.policy.reason
     wanted = moves.decisions.get(repair.path(call), repair.policy.unanswered_tool_calls)
     if wanted == "purge" or not repair.grammar.can_answer(call):

@@ -1,4 +1,4 @@
-"""How a history is known again that was sent before: by the messages it begins with."""
+"""Recognizes a history that was sent before by a digest of its first messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from continuation.wire.json_values import as_list, is_list, is_map
 
 
 def mended_until(body: Body, done: Repaired) -> int:
-    """How many of its first messages show what a repair was the first to mend."""
+    """Return the number of first messages up to, and with, the first that a repair changed."""
     messages, repaired = _messages(body), _messages(done.body)
     origins = done.origins or range(len(messages))
     mended = (n for n, at in enumerate(origins) if at != n or repaired[n] is not messages[n])
@@ -19,7 +19,7 @@ def mended_until(body: Body, done: Repaired) -> int:
 
 
 def beginnings(body: Body, lengths: Collection[int]) -> Iterator[tuple[int, bytes]]:
-    """The digests of its first so many messages; where a cache is to begin makes no difference."""
+    """Yield each length with the digest of as many first messages; `cache_control` is ignored."""
     messages, digest, done = _messages(body), hashlib.blake2b(digest_size=16), 0
     for length in sorted(length for length in lengths if length <= len(messages)):
         for message in messages[done:length]:
@@ -34,7 +34,7 @@ def _messages(body: Body) -> list[Any]:
 
 
 def _tokens(value: Any) -> Iterator[str]:
-    """What a value is made of. Not by `json.dumps`, in which other threads wait for all of it."""
+    """Yield a value's tokens; unlike `json.dumps` this lets other threads run in between."""
     if is_list(value):
         yield "["
         for each in value:

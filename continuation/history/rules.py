@@ -1,4 +1,4 @@
-"""What providers say to broken histories, and the repair of each rule: `rules.toml`, read."""
+"""The providers' error texts for invalid histories, and the repair of each rule (`rules.toml`)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ TABLE: Final[Mapping[str, Any]] = tomllib.loads(
 REPAIRS: Final[Mapping[str, str]] = {
     rule: repair for repair, row in TABLE["repairs"].items() for rule in row["rules"].split()
 }
-"""The repair for each rule, by the rule's code."""
+"""The name of the repair, by the code of the rule."""
 
 
 @cache
 def texts(dialect: str) -> Mapping[str, str]:
-    """Return a provider's error text for each rule of its dialect."""
+    """Return the provider's error texts, by the codes of the dialect's rules."""
     by_rules = {**TABLE[dialect], **TABLE["every"]}
     return {rule: text for rules, text in by_rules.items() for rule in rules.split()}

@@ -1,4 +1,4 @@
-"""A history as the rules see it: messages of parts, each remembering the JSON it was read from."""
+"""A history as the rules see it: messages of parts, each with the JSON it was read from."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from typing import Any, Final, Literal, TypeAlias
 from continuation.wire.json_values import as_list, as_map, is_list, is_map
 
 MADE_HERE: Final = -1
-"""Index of what a repair made."""
+"""The index of a message or part that a repair has made."""
 
 Role: TypeAlias = Literal["user", "assistant", "tool", "system"]
-"""Who speaks; "tool" where results are messages of their own (both OpenAI dialects)."""
+"""Roles; "tool" in dialects where results are messages of their own (both of OpenAI's)."""
 
 
 class Kind(Enum):
-    """What a part is to the pairing rules; everything else about it is its dialect's affair."""
+    """The kind of a part for the pairing rules; all other details are the dialect's."""
 
     TEXT = "text"
     THINKING = "thinking"
     CALL = "call"
     RESULT = "result"
     SERVER_CALL = "server call"
-    """A call that the provider answers itself, inside the same turn."""
+    """A call that the provider runs itself, inside the same turn."""
     SERVER_RESULT = "server result"
     OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with one message or part taken alone."""
+    """A broken rule that one message or part shows by itself."""
 
     code: str
     detail: str = ""
     """Fills `{detail}` in the provider's error text."""
     id: str = ""
-    """Fills `{id}`, where it is not the part's own."""
+    """Fills `{id}`; `""`: with the part's own."""
     call: int = 0
-    """Fills `{call}`: index of the message that holds the call it is about."""
+    """Fills `{call}`: the index of the message with the call."""
 
 
 @dataclass(slots=True, eq=False)  # compared by identity, so that parts can be keys
 class Part:
-    """A piece of a message."""
+    """A part of a message, such as a text block or a call."""
 
     kind: Kind
     native: Any
@@ -55,33 +55,33 @@ class Part:
     path: str = ""
     """Path inside the message, such as ".content[1]"."""
     id: str = ""
-    """Of a call, or of the call that a result answers; "" where the dialect gave none."""
+    """The id of a call, or of a result's call; "" if it has none."""
     name: str = ""
-    """Of the tool; of other parts whatever their dialect tells them apart by."""
+    """The tool's name; for other parts a dialect's own distinction."""
     text: str = ""
-    """What a text part says."""
+    """The text of a text part."""
     signed: bool = False
-    """Thinking that carries the provider's signature."""
+    """Whether it is thinking, or another part, with the provider's signature."""
     blank: bool = False
-    """Text that says nothing."""
+    """Whether it is a text of white space only, or empty."""
     synthetic: bool = False
-    """A result that somebody made up in place of the real one."""
+    """Whether it is a result that was made in place of the real one."""
     cut: bool = False
-    """A call whose arguments were cut off: it never ran."""
+    """Whether it is a call with truncated arguments, which never ran."""
     superseded: bool = False
-    """A call whose id was used again before it was answered."""
+    """Whether it is a call whose id was used again before it had a result."""
     faults: tuple[Fault, ...] = ()
 
     @property
     def slot(self) -> int:
-        """Its number within the message, 0 if it is all of it."""
+        """Its index within the message; 0 if it is the whole content."""
         match = re.search(r"\d+", self.path)
         return int(match[0]) if match else 0
 
 
 @dataclass(slots=True, eq=False)
 class Message:
-    """What one side says at a time, with its parts in order."""
+    """One message, with its parts in order."""
 
     role: Role
     parts: list[Part]
@@ -89,21 +89,21 @@ class Message:
     """The JSON it was read from; None if a repair made it."""
     index: int = MADE_HERE
     touched: bool = False
-    """Its parts or its role are no longer those of `native`."""
+    """Whether its parts or its role differ from those of `native`."""
     faults: tuple[Fault, ...] = ()
     lacks_reasoning: bool = False
-    """The reasoning of its calls is gone; what follows from that is up to its dialect."""
+    """Whether the reasoning of its calls was dropped; the dialect decides what follows."""
 
     def has(self, *kinds: Kind) -> bool:
         """Whether it holds a part of one of these kinds."""
         return any(part.kind in kinds for part in self.parts)
 
     def of(self, *kinds: Kind) -> list[Part]:
-        """Its parts of these kinds, in order."""
+        """Return its parts of these kinds, in order."""
         return [part for part in self.parts if part.kind in kinds]
 
     def keep(self, parts: list[Part]) -> None:
-        """Make these its parts."""
+        """Set its parts, and mark it as touched."""
         self.parts = parts
         self.touched = True
 
@@ -114,7 +114,7 @@ def blank(text: str) -> bool:
 
 
 def unbroken(value: Any) -> Any:
-    """JSON with another character for each half of one; the same object if there is none."""
+    """Return JSON with each lone surrogate replaced; the same object if there is none."""
     if isinstance(value, str):
         if value.isascii():
             return value
@@ -137,7 +137,7 @@ def plain_text(value: object) -> str:
 
 
 def text_of(content: object) -> str:
-    """The text of a content field: a string, or blocks with a `text` of their own."""
+    """Return the text of a content field: a string, or the joined `text` of its blocks."""
     if isinstance(content, str):
         return content
     texts = (as_map(block).get("text") for block in as_list(content))

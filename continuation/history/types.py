@@ -1,4 +1,4 @@
-"""The words of history repair: violations, changes, open calls and the policy that decides."""
+"""The types of history repair: violations, open calls, the result, and the policy."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Body: TypeAlias = Mapping[str, Any]
 """A request body, or the part of it that holds the conversation, as decoded JSON."""
 
 Decision: TypeAlias = Literal["synthesize", "purge", "new_session"]
-"""What becomes of a tool call that has no result."""
+"""What to do with a tool call without a result: make one, drop the call, or give up."""
 
 
 class HistoryFormat(StrEnum):
-    """The wire formats whose histories we know."""
+    """The wire formats whose histories can be validated and repaired."""
 
     ANTHROPIC = "anthropic"
     OPENAI_CHAT = "openai-chat"
@@ -35,11 +35,11 @@ class HistoryFormat(StrEnum):
 
 
 class Facts(Protocol):
-    """What history rules ask of a model; `continuation.limits.ModelLimits` has these."""
+    """A model's properties that history rules depend on; `limits.ModelLimits` has them."""
 
     @property
     def prefill(self) -> bool:
-        """Whether a trailing assistant message is accepted."""
+        """Whether the model accepts a trailing assistant message."""
         ...
 
     @property
@@ -49,7 +49,7 @@ class Facts(Protocol):
 
     @property
     def binding(self) -> bool:
-        """Whether thinking blocks are bound to the messages before them."""
+        """Whether a thinking block is invalid once a message before it has changed."""
         ...
 
 
@@ -60,9 +60,9 @@ class Violation:
     code: str
     """Stable name of the rule, such as "tool_result_missing"."""
     path: str
-    """Where, in the body's own words: "messages[3].content[1]"."""
+    """The place in the body, such as "messages[3].content[1]"."""
     message: str
-    """The provider's error text that it would cause."""
+    """The error text with which the provider would refuse it."""
     repair: str
     """Name of the repair that fixes it."""
 
@@ -72,35 +72,35 @@ class OpenCall:
     """A tool call without a result."""
 
     id: str
-    """As in the history; "" where there is none."""
+    """The call's id; "" if it has none."""
     name: str
-    """Of the tool."""
+    """The tool's name."""
     arguments: Any
-    """As on the wire: an object (Anthropic, Gemini) or a JSON string (OpenAI)."""
+    """The arguments as sent: an object (Anthropic, Gemini) or a JSON string (OpenAI)."""
     path: str
-    """Where, in the body's own words."""
+    """The place in the body, such as "messages[3].content[1]"."""
     trailing: bool
-    """Nothing but results of the same turn follows it: it may still be running."""
+    """Whether only results of the same turn follow it, so that it may still be running."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """A repaired body and what was done to it."""
+    """A repaired body, the changes made to it, and what is still wrong."""
 
     body: Body
-    """The very object that was given when nothing was wrong."""
+    """The repaired body; the same object that was given if nothing was wrong."""
     changes: tuple[Change, ...] = ()
-    """In the order they were made."""
+    """The changes, in the order they were made."""
     left: tuple[Violation, ...] = ()
-    """What is still wrong, because the policy refused the change that would repair it."""
+    """Violations that remain, because the policy refused the changes that repair them."""
     origins: tuple[int, ...] | None = None
-    """For each message of `body` its index in the body given, -1 if made here; None: unchanged."""
+    """For each message of `body` its index in the given body, -1 if it is new; None: unchanged."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Request headers that the repaired body needs beside it."""
+    """Request headers that must be sent with the repaired body."""
 
 
 class NewSessionWanted(Exception):  # noqa: N818 - a decision of the caller's, not a failure
-    """The policy's `ask` decided to leave this history as it is and start a new session."""
+    """Raised if the policy's `ask` decides to leave this history and start a new session."""
 
     def __init__(self, calls: tuple[OpenCall, ...]) -> None:
         super().__init__(f"a new session was chosen over closing {len(calls)} open tool calls")
@@ -109,54 +109,54 @@ class NewSessionWanted(Exception):  # noqa: N818 - a decision of the caller's, n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairPolicy:
-    """How a history is repaired; the defaults lose nothing and invent as little as possible."""
+    """How a history is repaired; the defaults drop nothing valid and add as little as possible."""
 
     unanswered_tool_calls: Literal["synthesize", "purge", "ask"] = "synthesize"
-    """Answer a call without result by an honest error, drop it and what is tied to it, or ask."""
+    """A call without a result: add an error result, drop it and what is tied to it, or ask."""
     ask: Callable[[tuple[OpenCall, ...]], Decision | Mapping[str, Decision]] | None = None
-    """Shown the open calls; returns one decision for all, or one per call id."""
+    """Called with the open calls; returns one decision for all, or one per call id."""
     live: bool = True
-    """A trailing open call may still be running: leave it. False: whoever ran it is dead."""
+    """Leave a trailing open call, which may still be running. False: it is not running any more."""
     reason: Reason | Callable[[OpenCall], Reason] = Reason.STARTED_UNKNOWN
-    """Why an open call has no result, where the history itself does not show it."""
+    """Why an open call has no result, if the history itself does not show it."""
     wordings: Mapping[Reason, str] = field(default_factory=lambda: WORDINGS)
     """Text of a synthetic result by reason; `{name}` stands for the tool."""
     late_results: Literal["replace", "append", "drop"] = "replace"
-    """A real result after a synthetic one: replace it; or it was sent: append as text, or drop."""
+    """A real result after a synthetic one: replace that; if that was sent: append text, or drop."""
     duplicate_ids: Literal["rename", "drop"] = "rename"
-    """A call id used again: rename the later pair, or drop the later call (the first one wins)."""
+    """A call id used twice: rename the later call and its results, or drop the later call."""
     strict: bool = False
-    """Also keep the rules that only some servers of a dialect enforce."""
+    """Also apply the rules that only some servers of a dialect enforce."""
     coalesce: bool = True
-    """Join an assistant turn that an old recovery prompt had split."""
+    """Join an assistant turn that an earlier recovery prompt has split."""
     is_recovery: Callable[[str], bool] = looks_like_recovery
-    """Recognises a recovery prompt by its text."""
+    """Returns whether a user's text is a recovery prompt."""
     thinking: Literal["keep", "strip", "off"] = "keep"
-    """Thinking that looks valid: keep; strip (the provider refused one); strip and turn it off."""
+    """Thinking that looks valid: keep; strip if the provider refused one; strip and turn it off."""
     binding: Literal["strip", "drop_block", "keep"] = "strip"
-    """Bound thinking behind a change: strip it, ask the server to drop it, or leave it."""
+    """Bound thinking after a changed message: strip it, ask the server to drop it, or leave it."""
     reasoning: Literal["auto", "fill", "strip"] = "auto"
-    """`reasoning_content` in Chat: as the vendor's rules say, always on calls, or never."""
+    """`reasoning_content` in Chat: by the vendor's rules, always with calls, or never."""
     alternate: bool = False
-    """Chat: the server takes no two messages of one role in a row, as chat templates may not."""
+    """Chat: the server refuses two messages of one role in a row, as some chat templates do."""
     system_messages: Literal["keep", "user"] = "keep"
     """Anthropic, Chat: system messages among the others. "user": the server takes none; they become
     the user's."""
     prefill: bool | None = None
-    """False: the history must end with the user, whatever is known of the model. True: nobody is
-    about to ask, so that one which ends with the assistant is complete."""
+    """False: the history must end with the user, even if the model takes prefill. True: it may end
+    with the assistant, as a complete history that is not about to be sent does."""
     vendor: str | None = None
-    """Chat: whose server it is ("deepseek", "moonshot", …) where the model's name does not say."""
+    """Chat: the server's vendor ("deepseek", "moonshot", …), if the model's name does not tell."""
     head_text: str = HEAD
-    """User text put before a history that begins with the assistant."""
+    """User text added before a history that begins with the assistant."""
     continue_text: str = CONTINUE
-    """User text put after a history that must end with the user."""
+    """User text added after a history that must end with the user."""
     loop_text: str = LOOP_CLOSED
-    """Assistant text that closes a tool loop whose thinking is lost."""
+    """Assistant text that ends a tool loop whose thinking is lost."""
     reasoning_text: str = REASONING
-    """Stands for lost `reasoning_content`."""
+    """Text in place of lost `reasoning_content`."""
     allow: Callable[[Change], bool] | None = None
-    """Asked before each change; False refuses it, and what it would repair stays in `left`."""
+    """Called before each change; False refuses it, and its violation stays in `left`."""
 
     def __post_init__(self) -> None:
         if self.unanswered_tool_calls == "ask" and self.ask is None:
@@ -172,4 +172,4 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     for name, hint in get_type_hints(RepairPolicy).items()
     if get_origin(hint) is Literal
 }
-"""What may be chosen, by field: those with a `Literal` type."""
+"""The possible values of each field with a `Literal` type."""

@@ -1,4 +1,4 @@
-"""Every sentence that a repair may put into a history, and how those of others are recognised."""
+"""Every text that a repair may add to a history, and how such texts of others are recognized."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from continuation.prompts import Cause, looks_like_recovery_prompt, recovery_pro
 
 
 class Reason(StrEnum):
-    """Why a tool call has no result of its own."""
+    """Why a tool call has no real result."""
 
     NOT_STARTED = "not_started"
     STARTED_UNKNOWN = "started_unknown"
-    """It was running when the session broke; nobody knows what it did."""
+    """It was running when the session ended; its effect is unknown."""
     CANCELLED = "cancelled_by_user"
     REJECTED = "rejected_by_user"
     ARGS_TRUNCATED = "args_truncated"
@@ -25,7 +25,7 @@ class Reason(StrEnum):
     SUPERSEDED = "superseded"
     """The same call id was used again before this call was answered."""
     NOT_IN_CONTEXT = "not_in_context"
-    """The result exists, but lies outside the part of the history that is sent."""
+    """Its result exists, but not in the part of the history that is sent."""
 
 
 WORDINGS: Final[Mapping[Reason, str]] = MappingProxyType(
@@ -38,7 +38,7 @@ LOOP_CLOSED: Final = "The tool calls above have been made."
 REASONING: Final = "(reasoning not recorded)"
 LATE: Final = "Late result of the call {id}:"
 
-#: How agents known to us word a result that they made up (facts read in their sources).
+#: Placeholder texts of agents for missing results (from their source code).
 _PLACEHOLDERS: Final = re.compile(
     r"\[no result\]"
     r"|Tool execution was interrupted before its result was recorded"
@@ -50,33 +50,33 @@ _PLACEHOLDERS: Final = re.compile(
     r"|aborted\Z"
 )
 
-#: How qwen-code and its relatives begin the user turn that asks for the rest of a cut answer.
+#: The beginnings of recovery prompts of qwen-code and agents derived from it.
 _RECOVERY_LEADS: Final = (
     "Output token limit hit. Resume directly",
     "The connection dropped mid-response. Resume directly",
 )
 
 LEAD: Final = 8
-"""So many characters at the start show of nearly every text that it is no recovery prompt."""
+"""Characters: the length of a text's beginning that rules out most texts as recovery prompts."""
 LEADS: Final = frozenset(
     {recovery_prompt("", None, cause)[:LEAD] for cause in Cause}
     | {lead[:LEAD] for lead in _RECOVERY_LEADS}
 )
-"""How recovery prompts begin; what begins so is looked at closely."""
+"""The beginnings of recovery prompts; a text that begins so gets a full check."""
 
 
 def looks_synthetic(text: str) -> bool:
-    """Whether a tool result's text is a placeholder: ours, or of an agent known to us."""
+    """Whether a tool result's text is a placeholder: ours, or one of a known agent's."""
     return _PLACEHOLDERS.match(text) is not None
 
 
 def looks_like_recovery(text: str) -> bool:
-    """Whether a user turn only asks the model to go on after a cut: ours, or qwen-code's."""
+    """Whether a user's text is a recovery prompt: ours, or qwen-code's."""
     return text.startswith(_RECOVERY_LEADS) or looks_like_recovery_prompt(text)
 
 
 def quoted_anchor(text: str) -> str | None:
-    """The words that a recovery prompt of ours asks the model to repeat first, if it asks."""
+    """Return the anchor that a recovery prompt of ours asks the model to repeat; or None."""
     match = _ANCHOR.match(text)
     return match[2] if match else None
 

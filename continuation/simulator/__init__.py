@@ -1,4 +1,4 @@
-"""A strict stand-in for the providers: recites a text, cuts it, refuses what they refuse."""
+"""A strict simulator of the providers: recites a text, truncates it, refuses what they refuse."""
 
 from __future__ import annotations
 

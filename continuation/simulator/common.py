@@ -1,4 +1,4 @@
-"""What all formats do with a request (its turns, history, signatures) and with a reply's blocks."""
+"""Functions for all formats: turns, history and signatures of requests; the blocks of a reply."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from continuation.simulator.scenario import Block, Raw, Reply, Text, Thinking, T
 from continuation.simulator.wire import Json
 
 compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-"""Writes JSON without spaces, as the providers do."""
+"""Encodes JSON without spaces, as the providers do."""
 
 # -- the conversation
 
 
 def merged(turns: Iterable[PromptTurn]) -> list[PromptTurn]:
-    """Return turns of alternating roles: what one speaker said in a row is one turn."""
+    """Return turns with alternating roles: adjacent turns of one role are joined."""
     merged_turns: list[PromptTurn] = []
     for turn in turns:
         if merged_turns and merged_turns[-1].role == turn.role:
@@ -35,7 +35,7 @@ def merged(turns: Iterable[PromptTurn]) -> list[PromptTurn]:
 
 
 def conversation_key(*head: Any) -> str:
-    """Name a conversation by how it begins: its instructions and its first turn."""
+    """Return a key for a conversation, from its instructions and its first turn."""
     return hashlib.sha256(json.dumps(head).encode()).hexdigest()
 
 
@@ -52,17 +52,17 @@ def numbers_in(path: str) -> list[int]:
 # -- signatures
 
 DIGEST = 12
-"""Bytes of a digest."""
+"""Length of a digest, in bytes."""
 
 
 def digest(value: Any) -> bytes:
-    """Return a short digest of a text, or of a JSON value in whatever order its keys stand."""
+    """Return a short digest of a text, or of a JSON value regardless of the order of its keys."""
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
     return hashlib.sha256(text.encode(errors="surrogatepass")).digest()[:DIGEST]
 
 
 def seal(mark: bytes, *digests: bytes) -> str:
-    """Return digests as one opaque text; `mark`, at its beginning, says who made it."""
+    """Return digests as one opaque text that begins with `mark`, which identifies its maker."""
     return base64.b64encode(mark + b"".join(digests)).decode()
 
 
@@ -75,7 +75,7 @@ def unseal(mark: bytes, text: str, count: int) -> list[bytes] | None:
 
 
 def decoded(text: str) -> bytes | None:
-    """Decode Base64 in either of its alphabets, padded or not; None if it is none."""
+    """Decode Base64 in either of its alphabets, padded or not; None if it is not valid."""
     plain = text.translate(str.maketrans("-_", "+/")).rstrip("=")
     try:
         return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
@@ -87,7 +87,7 @@ def decoded(text: str) -> bytes | None:
 
 
 def arrived(call: ToolUse) -> str:
-    """Return as much of a call's arguments, as JSON, as the limit let through."""
+    """Return a call's arguments as JSON text, up to its `cut`."""
     raw = call.arguments if isinstance(call.arguments, str) else compact(call.arguments)
     return raw[: call.cut]
 
@@ -105,24 +105,24 @@ def cost(block: Block) -> int:
 
 
 def spent(reply: Reply, *kinds: type[Block]) -> int:
-    """Count what a reply cost, or what its blocks of some kinds did."""
+    """Return the tokens of a reply's blocks, or only of its blocks of some kinds."""
     return sum(cost(block) for block in reply.blocks if not kinds or isinstance(block, kinds))
 
 
 def usage_of(counted: Mapping[str, Any], reply: Reply) -> Json:
-    """Lay what a reply says of its usage over what was counted; None takes a field away."""
+    """Return the counted usage, updated with the reply's own; None there removes a field."""
     usage = {**counted, **(reply.usage or {})}
     return {name: value for name, value in usage.items() if value is not None}
 
 
 def pieces(text: str, size: int | None) -> Iterator[str]:
-    """Cut a text into deltas, of 24 characters where the reply does not say."""
+    """Split a text into deltas of `size` characters; None: 24."""
     size = size or 24
     return (text[start : start + size] for start in range(0, len(text), size))
 
 
 def whole_members(text: str) -> Json:
-    """Return the top-level members of a JSON object that were whole when its text broke off."""
+    """Return the complete top-level members of a JSON object whose text may be truncated."""
     members: Json = {}
     decoder = json.JSONDecoder()
     rest = text.lstrip().removeprefix("{").lstrip()
@@ -134,7 +134,7 @@ def whole_members(text: str) -> Json:
         except ValueError:
             break
         after = value_text[end:].lstrip()
-        # A bare word or a number at the very end may be cut: 12 may have been 123.
+        # A bare word or a number at the very end may be truncated: 12 may have been 123.
         if not after and rest.rstrip()[-1] not in '"]}':
             break
         members[name] = value

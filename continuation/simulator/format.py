@@ -1,11 +1,11 @@
-"""The way of a request through any wire format: refused, asked of the model, or answered.
+"""How any wire format handles a request: it refuses it, or has the model answer it.
 
 A format is a subclass of `Format`: what a path asks for, what is refused and how errors look, and
-how a reply of the model is written. It says what it refuses as a list of checks over its `Context`.
-A check yields texts, or whole refusals, and may rely on what it and those before it have yielded;
-the first that a request fails gives the error. A text that is yielded is the provider's own, as
-public bug reports quote it, unless a check says that it is ours. What makes a history invalid
-`continuation.history.validate` tells, so that a repair is tested against the rules it is made for.
+how a reply of the model is written. Its refusals are a list of checks over its `Context`. A check
+yields texts, or whole refusals; the first one that any check yields is the error, so later checks
+may rely on what earlier ones ruled out. A text is the provider's own, as public bug reports quote
+it, unless the check's docstring calls it ours. Histories are checked by
+`continuation.history.validate`, so that repairs are tested against the rules they are made for.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ GRPC_STATUSES: Mapping[int, str] = {
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
-"""How Google names HTTP statuses, in its own format and in OpenAI's."""
+"""Google's names of HTTP statuses, used in its own format and in OpenAI's."""
 _NO_JSON = "The request's body is no JSON object."
 
 
 class Context:
-    """A request as its format reads it, the model it asks and how strict its provider is.
+    """A request as its format reads it, its model's limits, and the scenario that holds for it.
 
-    `known`: the model is in the table, or the simulator was given it. `served`: the provider has
-    it. `body` is empty where the request brought no JSON object.
+    `known`: the model is in the table, or was given to the simulator. `served`: the provider has
+    it. `body` is empty if the request's body is not a JSON object.
     """
 
     def __init__(self, request: Recorded, model: ModelLimits, known: bool) -> None:
@@ -54,7 +54,7 @@ class Context:
         self.streamed = bool(self.body.get("stream"))
 
     def room(self, prompt: int) -> int | None:
-        """Tokens that a prompt leaves in the model's window; None if it has no known size."""
+        """Return the tokens that a prompt leaves in the context window; None: unknown."""
         return None if self.model.window is None else max(0, self.model.window - prompt)
 
 
@@ -63,26 +63,26 @@ Check = Callable[[ContextT], Iterator["Refusal | str"]]
 
 
 class Format(ABC, Generic[ContextT]):
-    """One provider's wire format: everything the server does not know.
+    """One provider's wire format.
 
-    The server asks in this order: `route` (is the request ours, and does it ask the model?),
-    `unknown_caller`, then either `other`, or `refuse`, `ask` and, once the model has spoken,
-    `answer`. `models` says what a model can do before the shipped table is asked.
+    The server calls, in this order, `route` (whether the path is the format's, and asks the model),
+    `unknown_caller`, then either `other`, or `refuse`, `ask` and, when the model has replied,
+    `answer`. `models`: limits of models, which take precedence over the shipped table.
     """
 
     checks: ClassVar[Sequence[Check[Any]]] = ()
     kinds: ClassVar[Mapping[int, str]] = {}
-    """HTTP status -> kind of error; another's is `server_kind` from 500 on, else `client_kind`."""
+    """Kinds of errors by HTTP status; for others `server_kind` from 500 on, else `client_kind`."""
     client_kind: ClassVar[str] = "invalid_request_error"
     server_kind: ClassVar[str] = "server_error"
     fault_kind: ClassVar[str] = "server_error"
-    """The kind of an error in the middle of a stream, where the reply does not say."""
+    """The kind of an error in the middle of a stream, if the reply has none."""
     fault_texts: ClassVar[Mapping[str, str]]
-    """What an error of a kind says where the reply does not; "" stands for any other kind."""
+    """The text of an error by kind, if the reply has none; the key "" is for any other kind."""
     words: ClassVar[Mapping[str, str]] = {}
-    """Error types in Anthropic's words, which a reply may use whatever the format -> our own."""
+    """This format's error types by Anthropic's, which replies may use in any format."""
     error_event: ClassVar[str | None] = None
-    """The name of the event that an error in the middle of a stream is."""
+    """The name of the event for an error in the middle of a stream; None: it has no name."""
     id_header: ClassVar[str] = "x-request-id"
     json_type: ClassVar[str] = "application/json"
     key_headers: ClassVar[Sequence[str]] = ("authorization", "api-key")
@@ -94,43 +94,43 @@ class Format(ABC, Generic[ContextT]):
         self.models = models
         self._numbers = count(1)
 
-    # -- what a format says
+    # -- what a format defines
 
     @abstractmethod
     def route(self, method: str, path: str) -> Route | None:
-        """Say whether a path asks the model, asks something else, or is none of ours."""
+        """Return "model" or "other" by what a path asks for; None: it is not this format's."""
 
     @abstractmethod
     def context(self, request: Recorded) -> ContextT:
-        """Read a request, whatever it holds."""
+        """Read a request; any content is accepted, invalid content too."""
 
     @abstractmethod
     def ask(self, context: ContextT) -> Ask:
-        """Put a request the provider accepts into the model's terms."""
+        """Return an accepted request as the simulated model takes it."""
 
     @abstractmethod
     def write(self, context: ContextT, reply: Reply) -> Json | Iterable[Event]:
-        """Write the model's reply, as events if the request asked for a stream, or as one body."""
+        """Return the model's reply as events if the request asked for a stream, else as a body."""
 
     @abstractmethod
     def error_body(self, refusal: Refusal, scenario: Scenario) -> Any:
-        """Write an error the provider's way."""
+        """Return the JSON of an error in the provider's form."""
 
     @abstractmethod
     def other(self, request: Recorded) -> Answer:
-        """Answer a known caller's request that does not ask the model."""
+        """Return the answer to a request with a key that does not ask the model."""
 
     def error_events(self, refusal: Refusal, scenario: Scenario, number: int) -> Sequence[Event]:
-        """Write an error that comes in the middle of a stream, in place of event `number`."""
+        """Return an error in the middle of a stream, as events that replace event `number`."""
         return [Event(self.error_event, compact(self.error_body(refusal, scenario)))]
 
     def forget(self) -> None:
-        """Forget what earlier requests left behind."""
+        """Drop all state of earlier requests."""
 
     # -- refusals
 
     def refuse(self, context: ContextT) -> Answer | None:
-        """Refuse what the provider would refuse; None lets the request through."""
+        """Return the error that the provider would answer with; None: the request is accepted."""
         request = context.request
         refusal = next(chain.from_iterable(check(context) for check in self.checks), None)
         refusal = _NO_JSON if request.body is None else refusal
@@ -139,7 +139,7 @@ class Format(ABC, Generic[ContextT]):
         return self.refused(Refusal(refusal) if isinstance(refusal, str) else refusal, request)
 
     def unknown_caller(self, request: Recorded) -> Refusal | None:
-        """Refuse a request without a key; None if it has one, whatever it is."""
+        """Return the refusal of a request without a key; None: it has one, right or wrong."""
         has_key = any(request.headers.get(name) for name in self.key_headers)
         return None if has_key else self.no_key
 
@@ -150,12 +150,12 @@ class Format(ABC, Generic[ContextT]):
         return self.json(refusal.status, body, headers)
 
     def kind_of(self, refusal: Refusal) -> str:
-        """Return a refusal's kind, or the one its status stands for."""
+        """Return a refusal's kind, or else the kind for its status."""
         usual = self.server_kind if refusal.status >= 500 else self.client_kind
         return refusal.kind or self.kinds.get(refusal.status, usual)
 
     def limits(self, name: str, scenario: Scenario) -> tuple[ModelLimits, bool]:
-        """Return what a model can do in a scenario, and whether it is known at all."""
+        """Return a model's limits in a scenario, and whether the model is known."""
         listed = self.models.get(name) or find(name)
         model = listed or self.unlisted
         lower = model if scenario.ceiling is None else replace(model, ceiling=scenario.ceiling)
@@ -164,7 +164,7 @@ class Format(ABC, Generic[ContextT]):
     # -- answers
 
     def answer(self, context: ContextT, reply: Reply) -> Answer:
-        """Write the model's reply, as events or as one body, whichever the request asked for."""
+        """Return the model's reply as an HTTP answer: events or one body, as the request asked."""
         if (raw := reply.raw_body) is not None:
             if not isinstance(raw, bytes):
                 raw = (raw if isinstance(raw, str) else json.dumps(raw)).encode()
@@ -180,7 +180,7 @@ class Format(ABC, Generic[ContextT]):
         return self.stream(context, sent, reply.headers)
 
     def _fault(self, reply: Reply) -> Refusal:
-        """Return the error that a reply asks for; in a stream its status is that of its kind."""
+        """Return the error that a reply asks for; a status of 200 becomes that of its kind."""
         kind, text = reply.error or (None, "")
         kind, status = self.words.get(kind or "", kind), reply.status
         if status == 200:
@@ -194,7 +194,7 @@ class Format(ABC, Generic[ContextT]):
     def stream(
         self, context: ContextT, events: Sequence[Event], headers: Mapping[str, str]
     ) -> Answer:
-        del context  # a format may frame by what was asked
+        del context  # for formats whose framing depends on the request
         head = self._headers("text/event-stream; charset=utf-8", headers)
         return Answer(200, {"cache-control": "no-cache", **head}, events=events)
 
@@ -207,5 +207,5 @@ class Format(ABC, Generic[ContextT]):
         return {"content-type": content_type, **named, **headers}
 
     def new_id(self, prefix: str, joint: str = "_") -> str:
-        """Return an id that was never given before."""
+        """Return an id that this format has not returned before."""
         return f"{prefix}{joint}sim{next(self._numbers):021d}"

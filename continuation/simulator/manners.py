@@ -1,4 +1,4 @@
-"""How a model begins when it is asked to go on: what it says first, and where the rest begins."""
+"""How a recovery begins: the text that the model writes first, and where the rest begins."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MANNERS = (
 
 @dataclass(frozen=True)
 class RecoveryHead:
-    """`head` is said first; then, if `goes_on`, the answer from character `position`."""
+    """A recovery: the text `head`, then, if `goes_on`, the answer from character `position` on."""
 
     head: str
     position: int
@@ -24,12 +24,12 @@ class RecoveryHead:
 
 
 def recovery_head(manner: str, answer: str, position: int, prompt: str) -> RecoveryHead:
-    """Open a recovery that goes on at `position` after the user turn `prompt`, in a manner."""
+    """Return how a recovery at `position`, in characters, begins after the user turn `prompt`."""
     name, _, count = manner.partition(":")
     written, rest = answer[:position], answer[position:]
     match name:
         case "anchor":
-            # Repeat the quoted words, and then the white space that the quotation may have lost.
+            # Repeat the quoted words, then any white space that the quotation left out.
             quotation = next(_quotations(prompt, written), "")
             whole = written.endswith(quotation)
             return RecoveryHead(quotation, position if whole else len(written.rstrip()))
@@ -49,7 +49,7 @@ def recovery_head(manner: str, answer: str, position: int, prompt: str) -> Recov
 
 
 def _fence(written: str) -> str:
-    """Open a code fence again, in the language of the one that is still open."""
+    """Return the opening of a code fence, in the language of the fence that is still open."""
     opened = re.findall(r"^```([^\n`]*)$", written, re.MULTILINE)
     return f"```{opened[-1] if len(opened) % 2 else ''}\n"
 
@@ -60,7 +60,7 @@ _HEADS: dict[str, Callable[[str], str]] = {
     "preamble": lambda _: PREAMBLE,
     "fence": _fence,
 }
-"""What is said before the answer goes on where it stopped, from what was said so far."""
+"""By manner: the text before the rest of the answer, from the text written so far."""
 
 _DELIMITED = (
     re.compile(r"<([A-Za-z][\w.-]*)[^<>]*>(.*?)</\1>", re.DOTALL),
@@ -70,7 +70,7 @@ _DELIMITED = (
 
 
 def _quotations(prompt: str, written: str) -> Iterator[str]:
-    """Yield what the prompt quotes of the text so far: the last delimited, else the longest."""
+    """Yield what the prompt quotes of the text's end: delimited, last first; then the longest."""
     for delimiters in _DELIMITED:
         quoted = [match[2] for match in delimiters.finditer(prompt)]
         for text in reversed(quoted):
@@ -83,7 +83,7 @@ def _quotations(prompt: str, written: str) -> Iterator[str]:
 
 
 def longest_tail(text: str, whole: str) -> str:
-    """Return the longest tail of a text that is found anywhere in another."""
+    """Return the longest tail of `text` that `whole` contains; `""`: there is none."""
     low, high = 0, min(len(text), len(whole))
     while low < high:
         middle = (low + high + 1) // 2

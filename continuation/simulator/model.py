@@ -1,9 +1,9 @@
 """The simulated model: recites a text until its limit is spent; knows no wire format.
 
 One token is exactly four characters (code points); the last one of a text may be shorter. The rule
-is crude on purpose: whoever reads a test can tell where N tokens end, and cuts fall anywhere, as
-they do in life. Ending a turn takes room for one more token, so an answer that spends its whole
-limit has always been cut.
+is crude on purpose: the reader of a test can see where N tokens end, and cuts fall anywhere, as
+they do with real models. Ending a turn takes room for one more token, so an answer that spends its
+whole limit is always truncated.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ PREFACE = "I will write the file now."
 WRITTEN = "The file is written."
 _THOUGHT = "Where did the text stop, and what comes next? "
 _SIGN = re.compile(r"<end-[0-9a-f]{8}>")
-"""What it may be asked to write behind a text's last character."""
+"""Matches the sign that a prompt may ask for behind a text's last character."""
 _EVIDENCE = 12
-"""A tail of so many characters is found in the answer by reason, not by chance."""
+"""Characters: a tail of at least this length is not found in the answer by chance."""
 
 
 def tokens(text: str) -> int:
-    """Count tokens: four characters each, rounded up."""
+    """Return the tokens of a text: four characters each, rounded up."""
     return -(-len(text) // CHARS_PER_TOKEN)
 
 
 @dataclass(frozen=True)
 class PromptTurn:
-    """One turn of `user` or `assistant`, as the model sees it; `results`: with tool results."""
+    """One turn as the model sees it, of role `user` or `assistant`; `results`: it has results."""
 
     role: str
     text: str
@@ -44,11 +44,11 @@ class PromptTurn:
 
 @dataclass(frozen=True)
 class Ask:
-    """What the model is asked: turns of alternating roles, and how much it may say.
+    """A request as the model takes it: turns of alternating roles, and bounds on the output.
 
-    `limit`: output tokens allowed. `room`: tokens left in the context window, None if unknown.
-    `thinks`: thinking is on; `shows_thinking`: its text is shown. `key` names the conversation.
-    `spent` is what the format calls the tokens of an answer.
+    `limit`: the output limit, in tokens. `room`: tokens left in the context window, None: unknown.
+    `thinks`: thinking is on; `shows_thinking`: its text is shown. `key`: the conversation's key.
+    `spent`: the format's name of the count of output tokens.
     """
 
     turns: Sequence[PromptTurn]
@@ -62,7 +62,7 @@ class Ask:
 
 
 class _Budget:
-    """What is left of the output limit, and why the answer ends."""
+    """The rest of the output limit, in tokens, and why the answer ends."""
 
     def __init__(self, ask: Ask, mislabel: str | None) -> None:
         full = ask.room is not None and ask.room < ask.limit
@@ -76,7 +76,7 @@ class _Budget:
         return self.stop == "end_turn"
 
     def emit(self, text: str) -> str:
-        """Return as much of a visible text as can be said before a stop sequence."""
+        """Return a visible text up to a stop sequence or the limit, and spend its tokens."""
         stops = [(text.find(word), word) for word in self._stop_sequences if word in text]
         if stops:
             end, self.stop_sequence = min(stops)
@@ -84,7 +84,7 @@ class _Budget:
         return self.spend(text)
 
     def spend(self, text: str) -> str:
-        """Return as much of `text` as there are tokens for."""
+        """Return as much of `text` as the limit allows, and spend its tokens."""
         if tokens(text) >= self.left:
             self.stop, self.stop_sequence = self._cut, None
         written = text[: self.left * CHARS_PER_TOKEN]
@@ -93,7 +93,7 @@ class _Budget:
 
 
 class Reciter:
-    """Recites `answer`; remembers what it said after which turns, and so knows where it stands."""
+    """Recites `answer`; remembers its position after each conversation that it has answered."""
 
     def __init__(self, answer: str, path: str = "answer.txt") -> None:
         self.answer = answer
@@ -109,7 +109,7 @@ class Reciter:
             self._unended.clear()
 
     def reply(self, ask: Ask, scenario: Scenario) -> Reply:
-        """Answer one call; the faults of the scenario are not its business."""
+        """Return the reply to one call, without the scenario's faults (the server adds them)."""
         budget = _Budget(ask, scenario.mislabel)
         blocks: list[Block] = [*_think(ask, scenario.thinking, budget)]
         if budget.is_open() and scenario.call:
@@ -153,10 +153,10 @@ class Reciter:
         return recovery_head(manner, self.answer, position, last.text)
 
     def position(self, turns: Sequence[PromptTurn]) -> int:
-        """Find how much of the answer has been said, in characters.
+        """Return how much of the answer the turns have recited, in characters.
 
-        Memory first (exactly these turns were answered before), then the text itself; a turn that
-        has nothing of the answer in it does not count; after a whole recitation comes a new one.
+        By memory, if exactly these turns were answered before, else by the text itself. A turn
+        without any text of the answer does not count; after a whole recitation a new one begins.
         """
         position, seen = 0, hashlib.sha256()
         for turn in turns:
@@ -172,7 +172,7 @@ class Reciter:
             return position + len(text)
         if self.answer.startswith(text):
             return len(text)
-        # The longest tail of the text that the answer has, at its likeliest place.
+        # The longest tail of the text that the answer contains, at the most likely position.
         tail = longest_tail(text, self.answer)
         if len(tail) < min(_EVIDENCE, len(text)):
             return position
@@ -183,7 +183,7 @@ class Reciter:
         return min(ends, key=lambda end: abs(end - likely))
 
     def _write(self, ask: Ask, manner: str, budget: _Budget) -> Iterator[Block]:
-        """Call `Write` with the answer; who quotes what arrived of it gets the rest as text."""
+        """Yield a call of `Write` with the answer; if the prompt quotes that, its rest as text."""
         if ask.turns[-1].results:
             yield Text(budget.emit(WRITTEN))
             return
@@ -207,13 +207,13 @@ class Reciter:
 
 
 def _alike(one: str, other: str) -> int:
-    """Count the characters with which both begin."""
+    """Return the length of the common beginning of two texts, in characters."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _think(ask: Ask, thinking: str | int, budget: _Budget) -> Iterator[Thinking]:
-    """Think as long as the scenario says; `all:N` wants little once the limit is N or more."""
+    """Yield the scenario's thinking; `all:N` is short if the limit is N tokens or more."""
     kind, _, enough = str(thinking).partition(":")
     if kind == "all":
         wanted = min(ask.limit, 64) // 2 if enough and ask.limit >= int(enough) else ask.limit

@@ -1,4 +1,4 @@
-"""What the simulated model does, as plain data: scripted replies and standing manners."""
+"""How the simulated model and its provider behave, as data: scripted replies and scenarios."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from continuation.simulator.manners import MANNERS
 from continuation.simulator.openai_chat.vendors import find_vendor
 
 SIGNED = "(signed by the simulator)"
-"""The signature of a thinking block the simulator signs itself, bound to what came before it."""
+"""Stands for a signature that the simulator makes itself, bound to the conversation before."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Text:
 
 @dataclass(frozen=True)
 class Thinking:
-    """Thinking; with `signature=None` it was cut before its signature was sent.
+    """Thinking; `signature=None`: it was truncated before its signature was sent.
 
-    `tokens` is what it cost when that is not what its text shows (display "omitted").
+    `tokens`: its cost, if that does not follow from its text (display "omitted"); None: it does.
     """
 
     text: str
@@ -36,7 +36,7 @@ class Thinking:
 
 @dataclass(frozen=True)
 class ToolUse:
-    """A tool call; of its `arguments`, a mapping or raw JSON text, `cut` characters arrive."""
+    """A tool call; `arguments`: a mapping or raw JSON; only `cut` characters of it are sent."""
 
     name: str
     arguments: Mapping[str, Any] | str
@@ -46,7 +46,7 @@ class ToolUse:
 
 @dataclass(frozen=True)
 class Raw:
-    """A whole content block in the provider's own shape, sent as it stands."""
+    """A whole content block in the provider's own format, sent unchanged."""
 
     block: Mapping[str, Any]
 
@@ -56,24 +56,24 @@ Block = Text | Thinking | ToolUse | Raw
 
 @dataclass(frozen=True)
 class Reply:
-    """One answer of the model and how its bytes travel, as events or as one JSON body.
+    """One answer of the model and how its bytes are sent, as events or as one JSON body.
 
     Event counts (`drop`, `kill`, `error_after`, `stall`, `gate_at`) count every event, pings too.
 
     - `stop`, `stop_sequence`: why the model stopped, in Anthropic's words; other formats translate.
-    - `usage`: laid over what was computed; None takes a field away. `extra`: laid over the message,
-      in a stream over the closing delta (`container`, `stop_details`).
+    - `usage`: replaces computed counts; None removes a field. `extra`: replaces fields of the
+      message, in a stream of the closing delta (`container`, `stop_details`).
     - `status`, `error` (type, message), `headers`: another HTTP status makes it an error answer.
-    - `drop`: after so many events the connection is closed without the end of the body. -1: before
-      the status line. A JSON body breaks off in its middle.
-    - `kill`: after so many events the process that asked is killed (`Simulator.victim`), before any
-      JSON body.
-    - `error_after`: after so many events comes an `error` event, which `error` describes, and the
+    - `drop`: after this many events the connection is closed without the end of the body. -1:
+      before the status line. A JSON body ends in its middle.
+    - `kill`: after this many events the client's process is killed (`Simulator.victim`); with a
+      JSON body before any of it.
+    - `error_after`: after this many events comes an `error` event, which `error` describes, and the
       end. A JSON body has no events: there the same fault is an error status.
     - `delay`: seconds before the status line. `slow`: seconds before each event.
-    - `stall`: after so many events comes silence until the client hangs up; in the JSON form comes
+    - `stall`: after this many events nothing is sent until the client hangs up; of a JSON body
       nothing at all. `gate`: wait for it before event `gate_at`, or before the JSON body.
-    - `chunk`: bytes per write. `gzip`: the body is packed.
+    - `chunk`: bytes per write. `gzip`: the body is compressed.
     - `deltas`: characters per text, thinking or argument delta.
     - `raw_body`: the body verbatim, whatever the request asked for.
     """
@@ -105,48 +105,48 @@ _COUNTED = ("echo", "skip")
 
 @dataclass(frozen=True)
 class Scenario:
-    """Standing manners of the reciting model, and how strict and how faulty its provider is.
+    """How the reciting model begins recoveries, and how strict and how faulty its provider is.
 
-    At a seam, `manner` is how a recovery begins:
+    `manner` is how a recovery begins:
 
-    - `exact`; `anchor` repeats what the recovery prompt quoted; `echo:K` the last K characters;
-      `echo-word` and `echo-line` the last word and line; then each goes on.
-    - `preamble` says that it goes on, `fence` opens the code fence again, `restart` starts over.
-    - `whitespace` eats the white space at the seam, or adds some where there is none;
+    - `exact` continues at the cut. Before that `anchor` repeats what the recovery prompt quoted,
+      `echo:K` the last K characters, `echo-word` the last word, `echo-line` the last line.
+    - `preamble` announces the continuation, `fence` reopens the code fence, `restart` starts over.
+    - `whitespace` drops the white space at the seam, or adds some if there is none;
       `skip:K` leaves out K characters.
-    - `done` says that it had finished, `empty` says nothing.
-    - `prefill-echo` repeats a prefill; the others leave a prefill alone.
+    - `done` states that the answer was complete, `empty` answers with no text.
+    - `prefill-echo` repeats a prefill; the others do not.
 
-    What an answer is made of:
+    The content of an answer:
 
-    - `thinking`: `none`; a number of tokens spent before the text; `all` (eats the whole limit);
-      `all:N` (eats it as long as the limit is below N tokens).
+    - `thinking`: `none`; a number of tokens spent before the text; `all` (spends the whole limit);
+      `all:N` (spends it if the limit is below N tokens).
     - `call`: the answer comes as a call `Write{path, content}` after a short text.
-    - `mislabel`: the stop reason told at a cut instead of `max_tokens`.
+    - `mislabel`: the stop reason sent at a cut; None: `max_tokens`.
     - `deltas`: characters per delta. `slow`: seconds before each event.
 
     Faults, by attempt (1 is a conversation's first model call since start or reset):
 
-    - `status`: attempt to HTTP status, with `retry_after` seconds or `retry_after_ms`.
-    - `drop`, `kill`, `error_event`: attempt to the number of events after which it strikes. `kill`
-      sends SIGKILL to the process that asked; with `slow` it has read, and saved, what came before.
+    - `status`: HTTP status by attempt, with `retry_after` seconds or `retry_after_ms`.
+    - `drop`, `kill`, `error_event`: number of events before the fault, by attempt. `kill` sends
+      SIGKILL to the client's process; with `slow` it has read, and saved, the events before.
 
     The provider:
 
-    - `ceiling`: largest output limit, instead of the model's own.
+    - `ceiling`: largest output limit in tokens, instead of the model's own.
     - `any_model`: unknown models are served, with a ceiling of 64,000.
-    - `models_endpoint`: whether it tells about models.
+    - `models_endpoint`: whether it has a models endpoint.
     - `strict_signatures`: refuse thinking signatures that the simulator did not make.
-    - `vendor`: whose Chat Completions these are (`deepseek`, `vllm`, …); `quirks`: ways laid over
-      the vendor's own, joined by `+` (`no-finish+no-done`); `openai_chat/vendors.py` lists both.
-    - `chain`: it stores answers at all, and takes `previous_response_id`.
-    - `forgets`: what it stores is gone at once (Responses: `previous_response_not_found`).
-    - `tokens`: Gemini 4 gives continuation tokens. `hop`: tokens one request brings before it stops
-      with CONTINUATION, instead of the provider's own. `checkpoint`: a stream tells a token every
-      so many chunks.
-    - `empty_shape`: how Gemini writes a cut answer that shows nothing, and the last chunk of a cut
-      stream: 1 no candidates; 2 no content; 3 no parts (the usual); 4 an empty text; 5 a thought
-      only; 6 an empty text with a signature; 7 as it stands; 8 a second candidate, which ended.
+    - `vendor`: whose Chat Completions are simulated (`deepseek`, `vllm`, …); `quirks`: changes to
+      it, joined by `+` (`no-finish+no-done`); `openai_chat/vendors.py` lists both.
+    - `chain`: it stores answers, and accepts `previous_response_id`.
+    - `forgets`: stored answers are not found (Responses: `previous_response_not_found`).
+    - `tokens`: Gemini 4 sends continuation tokens. `hop`: output tokens of one request before it
+      stops with CONTINUATION, instead of the provider's own. `checkpoint`: a stream sends a token
+      every so many chunks.
+    - `empty_shape`: how Gemini writes a truncated answer without text, and the last chunk of a
+      truncated stream: 1 no candidates; 2 no content; 3 no parts (usual); 4 an empty text; 5 only a
+      thought; 6 an empty text with a signature; 7 unchanged; 8 a second candidate, which ended.
     """
 
     manner: str = "exact"
@@ -198,11 +198,11 @@ class Scenario:
             yield f"deltas: {self.deltas} is not a positive number of characters"
 
     def but(self, settings: str) -> Scenario:
-        """Return this scenario with settings changed as `key=value, key=value` says.
+        """Return this scenario with the settings in a text such as `key=value, key=value`.
 
         This is the form of the request header `x-simulate`, which holds for that request only.
         A map by attempt is written `2:529`, several entries joined by `+`.
-        Raises ValueError that names the setting, the value and what is possible.
+        Raises ValueError naming the setting, the value and what is possible.
         """
         changes: dict[str, Any] = {}
         for item in filter(None, map(str.strip, settings.split(","))):
@@ -219,12 +219,12 @@ class Scenario:
 
 
 _KINDS = {each.name: str(each.type).removesuffix(" | None") for each in fields(Scenario)}
-"""The type of each setting, as it is written above."""
+"""The type of each setting, by name, as a text."""
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
 def _read(kind: str, value: str) -> Any:
-    """Read a value of a type; raises ValueError that says how to write it."""
+    """Return a value of a type, read from text; raises ValueError explaining how to write it."""
     match kind:
         case "bool":
             if value.lower() in (*_TRUE, *_FALSE):

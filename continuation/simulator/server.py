@@ -1,4 +1,4 @@
-"""The simulator's HTTP server: sockets, recording and delivery; it knows no provider."""
+"""The simulator's HTTP server: sockets, recording and sending; it knows no wire format."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal
 
 SETTINGS_HEADER = "x-simulate"
 _FORMATS = (AnthropicFormat, GeminiFormat, ChatFormat, ResponsesFormat)
-"""A request belongs to the first that routes it."""
+"""All formats; a request belongs to the first whose `route` claims it."""
 _BLOCK = 1 << 16
-"""Bytes per write; a write per event would measure the server, not the client."""
+"""Bytes per write; with a write per event a benchmark would measure the server."""
 _WATCH = 0.01
-"""Seconds between looks at a client that is kept waiting."""
+"""Seconds between checks whether a waiting client is still connected."""
 _NOTHING_TO_SAY = "the script is over and the simulator was given no answer to recite"
 
 
 class Simulator:
     """A strict stand-in for the providers on 127.0.0.1, serving from a thread of its own.
 
-    `answer` is what the model recites: a text, the path of a UTF-8 file, or a `Reciter`. `models`
-    says what a model can do where the shipped table is not to be asked. `keys` are secrets of AWS's
-    by the ids of their keys; with any, requests that are signed have to be signed with them. Use it
+    `answer`: what the model recites: a text, the path of a UTF-8 file, or a `Reciter`. `models`:
+    limits of models, which replace those of the shipped table. `port`: 0 for any free one. `keys`:
+    AWS secrets by key id; if there are any, signed requests must be signed with one of them. Use it
     as a context manager, or call `start` and `close`. Raises OSError if the port is taken or the
     file cannot be read, ValueError if it is not UTF-8.
     """
@@ -63,8 +63,8 @@ class Simulator:
         self.keys = dict(keys or {})
         self.scenario = scenario or Scenario()
         self.victim: Victim = None
-        """Whom `kill` kills: a `subprocess.Popen`, a pid, or a function to call instead; `None`:
-        the process at the other end, where the kernel tells which one that is (Linux)."""
+        """The process that `kill` kills: a `subprocess.Popen`, a pid, or a function to call
+        instead; `None`: the client's process, if the kernel can tell which that is (Linux)."""
         self.requests: list[Recorded] = []
         self._formats: Sequence[Format[Any]] = [kind(models or {}) for kind in _FORMATS]
         self._reciter = answer if isinstance(answer, Reciter) else None
@@ -88,16 +88,16 @@ class Simulator:
 
     @property
     def posts(self) -> list[Recorded]:
-        """The requests that asked the model, refused ones too, in the order of their arrival."""
+        """The requests to the model, refused ones too, in the order of their arrival."""
         return [request for request in self.requests if request.asks_model]
 
     def script(self, replies: Iterable[Reply]) -> None:
-        """Let `replies` answer the next model calls, in order; then the model recites on."""
+        """Use `replies` for the next model calls, in order; after them the model recites again."""
         with self._lock:
             self._script.extend(replies)
 
     def reset(self) -> None:
-        """Forget requests, script, attempts and what the model remembers; the scenario stays."""
+        """Forget requests, script, attempts and the model's positions; the scenario stays."""
         with self._lock:
             self._script.clear()
             self.requests.clear()
@@ -123,9 +123,9 @@ class Simulator:
         self.close()
 
     def respond(self, request: Recorded) -> tuple[Answer, Reply]:
-        """Answer a request: the answer, and the reply whose delivery it asks for."""
+        """Return the answer to a request, and the reply that determines how it is sent."""
         anthropic, *others = self._formats
-        # `/v1/models` is Anthropic's by its header only.
+        # Several formats have `/v1/models`; it is Anthropic's only with Anthropic's header.
         first = "anthropic-version" in request.headers
         ordered = [anthropic, *others] if first else [*others, anthropic]
         routes = ((wire, wire.route(request.method, request.path)) for wire in ordered)
@@ -151,12 +151,12 @@ class Simulator:
                 return refused, Reply()
             reply = self._next_reply(wire.ask(context), request.scenario)
             return wire.answer(context, reply), reply
-        except Exception as error:  # a client is to see our bug, not a dead connection
+        except Exception as error:  # the client gets our bug as an error answer
             why = f"the simulator failed: {type(error).__name__}: {error}"
             return wire.refused(Refusal(why, 500), request), Reply()
 
     def _next_reply(self, ask: Ask, scenario: Scenario) -> Reply:
-        """Count the attempts of each conversation, from 1; a limit of 0 asks nobody."""
+        """Return the next reply, and count the conversation's attempt; a limit of 0 is none."""
         if ask.limit == 0:
             return Reply(stop="max_tokens")
         with self._lock:
@@ -165,7 +165,7 @@ class Simulator:
         return self._reply(ask, scenario, attempt)
 
     def _reply(self, ask: Ask, scenario: Scenario, attempt: int) -> Reply:
-        """Let the script, the scenario's faults or the model answer."""
+        """Return a reply from the script, the scenario's faults, or the model, in this order."""
         with self._lock:
             if self._script:
                 return self._script.popleft()
@@ -184,7 +184,7 @@ class Simulator:
 
 
 class _Server(ThreadingHTTPServer):
-    """Accepts connections, one thread each, and can hang up on all of them."""
+    """Accepts connections, with one thread each, and can close all of them."""
 
     daemon_threads = True
     request_queue_size = 512
@@ -240,7 +240,7 @@ class _Server(ThreadingHTTPServer):
                 self._open.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a client that hangs up is an everyday event here."""
+        """Print nothing: clients often hang up on a simulator."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -250,7 +250,7 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in the base
-        """Keep standard error clean; everything is in `Simulator.requests`."""
+        """Print nothing; requests are recorded in `Simulator.requests`."""
 
     def _exchange(self) -> None:
         recorded = self._read()
@@ -308,19 +308,19 @@ class _Handler(BaseHTTPRequestHandler):
             send_events(line, reply, answer.events, recorded)
 
 
-# -- how an answer's bytes travel: in blocks, and late, cut or not at all where asked for
+# -- sending an answer's bytes: in blocks; late, cut or not at all if the reply asks for that
 
 
 class DropError(Exception):
-    """The connection is to be closed hard, here and now."""
+    """Raised to close the connection at once, without the end of the body."""
 
 
 class ClosedError(Exception):
-    """The simulator was closed while an answer waited."""
+    """Raised when the simulator is closed while an answer is waiting."""
 
 
 class Line:
-    """One connection for one exchange: bytes out, and an eye on whether the client is there."""
+    """One connection during one exchange: sends bytes, and notices when the client hangs up."""
 
     def __init__(self, connection: socket.socket, stopped: threading.Event, victim: Victim) -> None:
         self._connection, self._stopped = connection, stopped
@@ -332,7 +332,7 @@ class Line:
             self.check(_WATCH)
 
     def pause(self, seconds: float) -> None:
-        """Sleep, but wake up for a client that left or a simulator that closes."""
+        """Sleep; raises as `check` does if the client hangs up or the simulator closes."""
         end = time.monotonic() + seconds
         while seconds and (left := end - time.monotonic()) > 0:
             self.check(min(left, _WATCH))
@@ -341,7 +341,7 @@ class Line:
         self.wait_for(threading.Event())
 
     def check(self, seconds: float) -> None:
-        """Wait, then raise ClosedError or ConnectionResetError if nobody waits any more."""
+        """Wait, then raise ClosedError or ConnectionResetError if either side has closed."""
         if self._stopped.wait(seconds):
             raise ClosedError
         self._connection.setblocking(False)
@@ -349,13 +349,13 @@ class Line:
             if not self._connection.recv(1, socket.MSG_PEEK):
                 raise ConnectionResetError
         except BlockingIOError:
-            pass  # connected, and silent
+            pass  # still connected
         finally:
             self._connection.setblocking(True)
 
 
 def wait_before_status(line: Line, reply: Reply, answer: Answer) -> None:
-    """Wait as long as nothing at all may be sent."""
+    """Perform the waits and the drop that come before the status line."""
     line.pause(reply.delay)
     if reply.drop is not None and reply.drop < 0:
         raise DropError
@@ -368,7 +368,7 @@ def wait_before_status(line: Line, reply: Reply, answer: Answer) -> None:
 
 
 def send_body(line: Line, reply: Reply, body: bytes) -> None:
-    """Send one body of known length; a drop breaks it off in its middle."""
+    """Send one body of known length; a drop sends only its first half."""
     if reply.kill is not None:
         line.kill()
     if reply.drop is not None:
@@ -379,12 +379,12 @@ def send_body(line: Line, reply: Reply, body: bytes) -> None:
 
 
 def send_events(line: Line, reply: Reply, events: Sequence[Event], recorded: Recorded) -> None:
-    """Send events as one chunked body; stops, waits and drops where the reply says so."""
+    """Send events as one chunked body, with the waits and faults of the reply between them."""
     packer = zlib.compressobj(wbits=31) if reply.gzip else None
     frames = [_framed(event) for event in events]
     if reply.slow:
         bounds = [*range(len(frames) + 1)]
-    else:  # all that lies between two places where something is to happen goes out in one write
+    else:  # all events between two waits or faults are sent in one write
         positions = (reply.drop, reply.kill, reply.stall, reply.gate_at)
         marks = {mark for mark in positions if mark is not None}
         bounds = [0, *sorted(mark for mark in marks if 0 < mark < len(frames)), len(frames)]

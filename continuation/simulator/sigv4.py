@@ -1,4 +1,4 @@
-"""AWS Signature Version 4: whether a request was signed with the secret of its key, for what it is.
+"""AWS Signature Version 4: checks whether a request was signed, as it is, with its key's secret.
 
 Source: "Create a signed AWS API request" (AWS IAM user guide).
 """
@@ -27,7 +27,7 @@ _MISMATCH = (
 
 
 def refusal(request: Recorded, keys: Mapping[str, str]) -> Refusal | None:
-    """Return why a request is refused that is signed; `keys`: secrets by the ids of their keys."""
+    """Return why a signed request is refused; None: it is not. `keys`: secrets by key id."""
     header = request.headers.get("authorization", "")
     if not header.startswith(_SCHEME):
         return None

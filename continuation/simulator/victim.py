@@ -1,4 +1,4 @@
-"""Kills the process that asks, so that its user can see what a kill leaves behind."""
+"""Kills the client's process, so that its user can see what a kill leaves behind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Victim = Popen[Any] | int | Callable[[], object] | None
 
 
 def kill(victim: Victim, connection: socket.socket) -> None:
-    """Kill whom the user named, or else the process at the other end of a connection."""
+    """Kill the process that the user named, or else the one at the other end of a connection."""
     if callable(victim):
         victim()
         return
@@ -32,7 +32,7 @@ def kill(victim: Victim, connection: socket.socket) -> None:
 
 
 def _asker(connection: socket.socket) -> int | None:
-    """Return the pid of the process at the other end, if the kernel says."""
+    """Return the pid of the process at the other end; None: unknown (not Linux, or no rights)."""
     ends = [connection.getpeername()[1], connection.getsockname()[1]]
     with suppress(OSError):
         for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
@@ -43,7 +43,7 @@ def _asker(connection: socket.socket) -> int | None:
 
 
 def _holder(link: str) -> int | None:
-    """Return the process that has an open file; processes and files come and go meanwhile."""
+    """Return the pid of the process that has a file open; None: none has, or it may not be seen."""
     for process in Path("/proc").iterdir():
         with suppress(OSError):
             for file in (process / "fd").iterdir() if process.name.isdecimal() else ():

@@ -15,12 +15,12 @@ Route = Literal["model", "other"]
 
 @dataclass
 class Recorded:
-    """One request as it arrived and what became of it.
+    """One request as it arrived, and the state of its answer.
 
-    `path` ends where `query` begins; header names are lower-case. `status` is 0 until an answer
-    begins, and stays 0 if none ever does. `sent` counts the events handed to the socket, `hung_up`
-    says that the client went before the answer was whole, `done` is set when the exchange is over.
-    `scenario` is what held for it, its own settings included.
+    `path` has no query; header names are lower-case. `body`: None if it is no JSON object.
+    `status`: 0 until an answer begins. `sent`: the number of events written to the socket.
+    `hung_up`: the client closed the connection before the answer was whole. `done`: set when the
+    exchange is over. `scenario`: the one that held for it, its own settings included.
     """
 
     method: str
@@ -39,9 +39,9 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Event:
-    """One server-sent event; `data` is the text after `data: `, `name` may be missing.
+    """One server-sent event; `data`: the text after `data: `; `name`: None if it has none.
 
-    `framed`: its very bytes, where a format frames in a way of its own.
+    `framed`: all its bytes, if a format does not frame it as a server-sent event.
     """
 
     name: str | None
@@ -51,7 +51,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Answer:
-    """An HTTP answer: a body of bytes, or events."""
+    """An HTTP answer: its body is `body`, or `events` if that is not None."""
 
     status: int
     headers: Mapping[str, str]
@@ -63,7 +63,7 @@ class Answer:
 class Refusal:
     """Why a request is refused; without `kind` and `code` the server's usual ones are used.
 
-    `more` is laid over the error that is written.
+    `more`: fields that are added to the error, or replace its own.
     """
 
     text: str

@@ -1,4 +1,4 @@
-"""Python's garbage collector, while much JSON is read or a history taken apart."""
+"""Turns Python's garbage collector off while large JSON is decoded or a history is parsed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from collections.abc import Generator
 
 @contextlib.contextmanager
 def resting() -> Generator[None]:
-    """Let the collector rest, for tenths of a second: what is made meanwhile holds no cycles.
+    """Disable the garbage collector inside the block, which should take tenths of a second.
 
-    To look at all of it again and again takes as long as the work itself, and no other thread can
-    run while it looks.
+    Its runs take as long as the work itself and stop all threads; decoded JSON has no cycles.
     """
     was = gc.isenabled()
     gc.disable()

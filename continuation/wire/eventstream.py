@@ -1,8 +1,8 @@
-"""AWS event streams, sans-IO: the framing in which Bedrock sends what others send as SSE.
+"""AWS event streams, sans-IO: Bedrock's framing of the events that others send as SSE.
 
-A message is its length and that of its headers with their CRC, headers, a payload, and the CRC of
-it all. An event's payload is an object with the event in Base64 (`bytes`), and padding; an error
-is a message of another type (`exception`). They are read as frames, as if they were server-sent.
+A message consists of its length, the length of its headers and the CRC of both, then the headers,
+the payload, and the CRC of all of it. An event's payload is an object with the event in Base64
+(`bytes`), and padding; an error is a message of type `exception`. Both are returned as `Frame`s.
 
 Sources: "Amazon Event Stream Encoding" (AWS Transcribe developer guide; Smithy specification),
 Bedrock's InvokeModelWithResponseStream, and the service model `bedrock-runtime` in botocore.
@@ -22,17 +22,17 @@ _PRELUDE = struct.Struct(">III")
 _LEAST = _PRELUDE.size + 4
 _STRING = 7
 _SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
-"""Types of headers whose values are of one size; a string's, or a blob's, stands before it."""
+"""Header types with values of a fixed size, in bytes; a string or blob has its size before it."""
 _BYTES = b'{"bytes":"'
 _BREAKS = bytes.maketrans(b"\r\n", b"  ")
 _LASTING = frozenset({"validationException"})
-"""Errors that would be reported again, however often one asks."""
+"""Errors that every retry would meet again."""
 
 
 def frames(raw: bytes | bytearray, start: int = 0, *, final: bool = False) -> list[Frame]:
-    """Return the whole messages of `raw` from `start` on; the beginning of another one waits.
+    """Return the whole messages of `raw` from offset `start` on, as frames.
 
-    Bytes that are no message are one error, to their end: nothing behind them can be read.
+    Bytes that are no message become one error frame up to the end: nothing behind can be read.
     """
     found: list[Frame] = []
     while len(raw) - start >= _LEAST:
@@ -45,7 +45,7 @@ def frames(raw: bytes | bytearray, start: int = 0, *, final: bool = False) -> li
         body = memoryview(raw)[start : end - 4]
         whole = crc32(body) == int.from_bytes(raw[end - 4 : end])
         head, payload = bytes(body[12 : 12 + heads]), bytes(body[12 + heads :])
-        body.release()  # or the buffer could not grow
+        body.release()  # a `bytearray` cannot grow while a view of it exists
         if not whole:
             return [*found, _error("ChecksumMismatch", "", len(raw))]
         found.append(_frame(head, payload, end))
@@ -75,7 +75,7 @@ def _error(kind: str, text: str, end: int) -> Frame:
 
 @lru_cache(maxsize=64)
 def _headers(raw: bytes) -> tuple[str, str, str]:
-    """Return the type of a message, that of an error, and what an error says."""
+    """Return a message's type, an error's type and its text; `""` for each that is missing."""
     found, at = dict[str, str](), 0
     while at < len(raw):
         at, name = _text(raw, at + 1, raw[at])
@@ -95,15 +95,15 @@ def _text(raw: bytes, at: int, size: int) -> tuple[int, str]:
 
 
 class Alike:
-    """Tells whole messages whose events begin alike from the others, without reading them."""
+    """Recognizes whole messages whose event begins with certain bytes, without decoding them."""
 
     def __init__(self, beginning: bytes) -> None:
-        """Begin; `beginning`: of the event's JSON, `b""` for none."""
-        whole = beginning[: len(beginning) // 3 * 3]  # as Base64 it has no bits of what follows
+        """Set `beginning`, the first bytes of the event's JSON; `b""`: no message matches."""
+        whole = beginning[: len(beginning) // 3 * 3]  # its Base64 does not depend on what follows
         self._mark = _BYTES + b2a_base64(whole, newline=False) if whole else b"\0"
 
     def end(self, raw: bytes | bytearray, start: int) -> int:
-        """Return where the first of them end that stand in a row."""
+        """Return the offset behind the last of the matching messages in a row from `start`."""
         while len(raw) - start >= _LEAST:
             size, heads, _ = _PRELUDE.unpack_from(raw, start)
             end = start + size
@@ -117,15 +117,15 @@ class Alike:
         return start
 
     def flows(self, chunk: bytes) -> bool:
-        """Whether a chunk is nothing else."""
-        if len(chunk) >= _LEAST:  # mostly it is one of them
+        """Whether a chunk consists of matching messages only."""
+        if len(chunk) >= _LEAST:  # usually it is a single message
             size, heads, _ = _PRELUDE.unpack_from(chunk)
             if size == len(chunk):
                 return chunk.startswith(self._mark, 12 + heads)
         return self.end(chunk, 0) == len(chunk)
 
     def last(self, raw: bytes | bytearray) -> bytes:
-        """Return the JSON of the last of them; `b""`: there is none that can be read."""
+        """Return the JSON of the last matching message; `b""`: there is none, or it is invalid."""
         start = raw.rfind(self._mark) + len(_BYTES)
         try:
             data = a2b_base64(raw[start : raw.find(b'"', start)])
@@ -135,7 +135,7 @@ class Alike:
 
 
 def encode(name: str, data: bytes) -> bytes:
-    """Write one event; one that is named `error` becomes an exception."""
+    """Return one event as a message; an event named `error` becomes an `exception`."""
     if name != "error":
         return _message("event", "chunk", _BYTES + b2a_base64(data, newline=False) + b'"}')
     error = as_json(as_json(loads(data)).get("error"))
@@ -144,18 +144,18 @@ def encode(name: str, data: bytes) -> bytes:
 
 
 def reframed(events: bytes) -> bytes:
-    """Write server-sent events as messages; comments are left out."""
+    """Return server-sent events as messages; comments are left out."""
     return b"".join([encode(f.name, f.data) for f in sse.frames(events) if not f.empty])
 
 
 class Unframed:
-    """Turns the bytes of messages into server-sent events, as they come."""
+    """Converts the bytes of messages into server-sent events as they arrive."""
 
     def __init__(self) -> None:
         self._raw = bytearray()
 
     def __call__(self, chunk: bytes) -> bytes:
-        """Return the events that became whole."""
+        """Return the events that this chunk completes."""
         self._raw += chunk
         found = frames(self._raw)
         if found:

@@ -1,4 +1,4 @@
-"""JSON as everybody here reads and writes it: decoding, encoding, values of unknown shape."""
+"""JSON for the whole project: decoding, encoding, values of unknown shape."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from continuation.wire import collector
 _PLAIN = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _ESCAPED = json.JSONEncoder(separators=(",", ":"))
 _MANY = 64
-"""So many values of a list are written at a time."""
+"""How many values of a list `dumps_in_pieces` encodes at a time."""
 _LARGE = 100_000
-"""So many bytes, and the garbage collector would look at what was read before all is read."""
+"""Size in bytes above which the garbage collector is off while JSON is decoded."""
 _AS_USUAL = contextlib.nullcontext()
 _RAW_CONTROLS = dict.fromkeys(range(32), " ")
 _ESCAPE = re.compile(r"\\.?", re.DOTALL)
 
 
 def loads(data: bytes | bytearray | str) -> Any:
-    """Decode JSON; the fast parser first, the lenient one for what it refuses (lone surrogates).
+    """Decode JSON with the fast parser; with the lenient one if that refuses (lone surrogates).
 
-    Raises `ValueError`, also for what is nested beyond all sense.
+    Raises `ValueError` for what is no JSON, or is nested too deeply.
     """
     raw = data.encode() if isinstance(data, str) else bytes(data)
     try:
@@ -37,12 +37,12 @@ def loads(data: bytes | bytearray | str) -> Any:
         pass
     try:
         return json.loads(raw)
-    except RecursionError as error:  # a model that runs wild writes brackets and nothing else
+    except RecursionError as error:  # such as a degenerate answer that consists of brackets
         raise ValueError("it is nested too deeply") from error
 
 
 def dumps(value: object) -> bytes:
-    """Encode compact JSON as UTF-8; what UTF-8 cannot carry (half an emoji) is escaped."""
+    """Encode compact JSON as UTF-8; if it has lone surrogates, all non-ASCII is escaped."""
     try:
         return _PLAIN.encode(value).encode()
     except UnicodeEncodeError:
@@ -50,7 +50,7 @@ def dumps(value: object) -> bytes:
 
 
 def dumps_in_pieces(value: object) -> bytes:
-    """`dumps`, a piece at a time: until one is done, no other thread of the program can run."""
+    """Encode as `dumps` does, in small pieces: no other thread can run while one is encoded."""
     try:
         return "".join(_pieces(value)).encode()
     except UnicodeEncodeError:
@@ -80,7 +80,7 @@ def _pieces(value: object) -> Iterator[str]:
 
 
 def parsed(text: str) -> object:
-    """Decode JSON; `None` for what is none."""
+    """Decode JSON; `None` if it is not valid."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -88,7 +88,7 @@ def parsed(text: str) -> object:
 
 
 def partial(text: str) -> object:
-    """Decode what is whole of a JSON text that may break off; `{}` when nothing is."""
+    """Decode the complete part of a JSON text that may be truncated; `{}` if there is none."""
     try:
         return jiter.from_json(text.encode(), partial_mode=True)
     except (ValueError, UnicodeEncodeError):
@@ -96,13 +96,13 @@ def partial(text: str) -> object:
 
 
 def breaks_off(text: str) -> bool:
-    """Whether a text is the beginning of a JSON value, and no more: what a limit leaves of a call.
+    """Whether a text is only the beginning of a JSON value, as arguments cut at a limit are.
 
-    Models write raw line breaks and escapes of their own into strings (paths of Windows), and
-    agents read them so; neither hides a cut, nor looks like one. What is no JSON at all (a trailing
-    comma, prose, two values) is what the model meant to say.
+    Raw line breaks and invalid escapes in strings (paths of Windows), which models write and agents
+    accept, do not change the result. Text that cannot become JSON by adding to it (a trailing
+    comma, prose, two values) is not truncated: the model meant it so.
     """
-    with contextlib.suppress(ValueError):  # nearly all are whole
+    with contextlib.suppress(ValueError):  # the usual case: it is whole
         jiter.from_json(text.encode())
         return False
     tame = text.translate(_RAW_CONTROLS)
@@ -112,16 +112,16 @@ def breaks_off(text: str) -> bool:
             json.JSONDecoder().raw_decode(escaped.lstrip())
             return False  # a whole value, whatever follows it
         jiter.from_json(escaped.encode(errors="replace"), partial_mode="trailing-strings")
-    except ValueError as error:  # a model that runs wild writes brackets and nothing else
+    except ValueError as error:  # nested too deeply, or no beginning of JSON
         return "recursion limit" in str(error)
-    # Where a backslash means itself, as in "C:\dir\", the last quote is one.
+    # If backslashes are literal, as in "C:\dir\", the last quote ends the string.
     return bool(tame.strip()) and parsed(tame.replace("\\", "x")) is None
 
 
 # --- values of unknown shape ---------------------------------------------------------------------
 #
-# JSON that somebody else wrote may hold anything anywhere. Each of these returns the value where it
-# has the shape that is asked for, and an empty one of that shape otherwise.
+# JSON from outside may hold any value anywhere. Each of these functions returns the value if it has
+# the type in question, and otherwise an empty value of that type.
 
 
 def as_json(value: object) -> Json:
@@ -140,22 +140,22 @@ def as_text(value: object) -> str:
 
 
 def as_int(value: object) -> int | None:
-    """Return `value` if it is a whole number, else `None`; `True` is no number in JSON."""
+    """Return `value` if it is an integer, else `None`; a boolean is not an integer in JSON."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def mapping(value: object) -> dict[str, Any]:
-    """Return what `as_json` does, for code that reads deep into it without naming types."""
+    """Return the same as `as_json`, typed for code that reads nested values without casts."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def objects(value: object) -> list[dict[str, Any]]:
-    """Return the objects of a JSON array, without what else stands in it."""
+    """Return the objects in a JSON array; its other values are left out."""
     return [item for item in as_list(value) if isinstance(item, dict)]
 
 
 def is_map(value: object) -> TypeGuard[Mapping[str, Any]]:
-    """Whether a value is a JSON object, as decoded or as a caller's own kind of mapping."""
+    """Whether a value is a JSON object: a `dict`, or a caller's own kind of mapping."""
     return type(value) is dict or isinstance(value, Mapping)  # the first is much faster
 
 
@@ -176,13 +176,13 @@ _JSON = json.JSONDecoder()
 
 
 def first_text(body: bytes | bytearray, key: str, start: int = 0) -> str:
-    """Return the first text that stands under `key` in a JSON text, if it needs no decoding."""
+    """Return the first non-empty string without escapes under `key` in a JSON text; `""`: none."""
     found = re.compile(rb'"%s"\s*:\s*"([^"\\]+)"' % key.encode()).search(body, start)
     return found[1].decode("utf-8", "replace") if found is not None else ""
 
 
 def last_object(body: bytes | bytearray, key: str) -> Json:
-    """Return the last object that stands under `key` anywhere in a JSON text; `{}`: none."""
+    """Return the last object under `key` anywhere in a JSON text; `{}`: none, or over 4 kB long."""
     quoted = b'"%s"' % key.encode()
     follows = re.compile(rb"\s*:\s*(?=\{)")
     at, found = len(body), None

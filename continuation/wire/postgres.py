@@ -1,4 +1,4 @@
-"""How a PostgreSQL server is reached by all that keep something there (extra `postgres`)."""
+"""Connects to a PostgreSQL server, for all stores that use one (extra `postgres`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OPTIONS: Final[dict[str, Any]] = {
     "application_name": "continuation",
     "client_encoding": "utf8",
     "connect_timeout": 2,
-    # A server that is gone without a word is noticed within half a minute.
+    # A connection whose server has vanished fails within half a minute.
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
@@ -25,21 +25,21 @@ _OPTIONS: Final[dict[str, Any]] = {
 
 
 def address(url: str) -> str:
-    """Return what a URL says, as libpq reads it, and what it leaves to us."""
+    """Return a URL as a libpq connection string, with our options where the URL sets none."""
     return make_conninfo("", **{**_OPTIONS, **conninfo_to_dict(url)})
 
 
 def server_and_database(url: str) -> str:
-    """Return a URL's server and database, without what else it says: for messages."""
+    """Return a URL's server and database, for messages: without user, password and options."""
     parts = {"host": "", "port": "", "dbname": "", **conninfo_to_dict(url)}
     port = f":{parts['port']}" if parts["port"] else ""
     return f"postgresql://{parts['host'] or parts.get('hostaddr', '')}{port}/{parts['dbname']}"
 
 
 def connect(known: str, *, silent: float | None = None) -> Connection:
-    """Connect to an address. Nothing is prepared: it may be a pooler that answers.
+    """Connect to a connection string. No statement is prepared: the server may be a pooler.
 
-    `silent`: a server that says nothing for so many seconds is gone (`OperationalError`).
+    `silent`: seconds without a byte after which the server counts as gone (`OperationalError`).
     """
     made = _Impatient.connect(known, autocommit=True, prepare_threshold=None)
     made.silent = silent
@@ -47,7 +47,7 @@ def connect(known: str, *, silent: float | None = None) -> Connection:
 
 
 class _Impatient(psycopg.Connection[tuple[Any, ...]]):
-    """Does not wait for ever: a server that is frozen, or waits for a lock, says nothing."""
+    """A connection that bounds each wait: a server that hangs or waits for a lock sends nothing."""
 
     silent: float | None = None
 
@@ -57,7 +57,7 @@ class _Impatient(psycopg.Connection[tuple[Any, ...]]):
         return super().wait(gen, *more, **options)
 
     def _bounded(self, gen: Generator[Any, Any, Any], seconds: float) -> Generator[Any, Any, Any]:
-        """Do what `gen` does, as long as something comes; who waits looks every 0.1 s."""
+        """Run `gen` until nothing has come for `seconds`; psycopg resumes it every 0.1 s."""
         try:
             state, until = next(gen), monotonic() + seconds
             while True:
@@ -69,7 +69,7 @@ class _Impatient(psycopg.Connection[tuple[Any, ...]]):
         except StopIteration as over:
             return over.value
         gen.close()
-        # It would wait for its lock also when we have gone.
+        # Without it the statement would keep waiting for its lock after we have disconnected.
         if psycopg.capabilities.has_cancel_safe():
             with suppress(psycopg.Error):
                 self.cancel_safe(timeout=1.0)

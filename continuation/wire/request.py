@@ -1,8 +1,8 @@
 """One request of the caller's: what is the same in every wire format.
 
-A format derives its request from `BaseRequest` and says what is its own: under which keys its
-fields stand, and how a turn of the user's or the model's is put behind the conversation
-(`_add_user`, `_add_model`). The other methods can be as they are.
+A format derives its request from `BaseRequest` and defines what differs: the keys of its fields,
+and how a turn of the user or the model is appended to the conversation (`_add_user`, `_add_model`).
+It can inherit the other methods.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from continuation.wire.json_values import (
 
 
 def read_body(request: Request) -> Json:
-    """Return the request's body. Raises `Untouched` when it is not one we can read and change."""
+    """Return the request's body. Raises `Untouched` if we cannot read it or must not change it."""
     if request.headers.get("authorization", "").startswith("AWS4-"):
         raise Untouched("the request is signed over its body")
     try:
@@ -50,31 +50,31 @@ def read_body(request: Request) -> Json:
 
 
 class Chained(Protocol):
-    """What a request has to do with a store of chains. Nothing here asks it: a shell does."""
+    """A request's place in a chain. It returns functions that ask the store; a shell runs them."""
 
     @property
     def patience(self) -> float | None:
-        """Seconds that the store may take; `None`: it has nothing to wait for."""
+        """Seconds that the store may take; `None`: it is in memory and never makes us wait."""
         ...
 
     def recall(self, policy: Policy) -> Callable[[], object] | None:
-        """Return what looks up where the request goes on from; `None`: nowhere."""
+        """Return a function that looks up the response the request names; `None`: it names none."""
         ...
 
     def recalled(self, found: Any) -> None:
-        """Take what was found; `None`: the store did not tell."""
+        """Take the result of that function; `None`: the store failed or took too long."""
         ...
 
     def clear(self, answer: bytes | None) -> bool:
-        """Take what the server said to `doubt`; whether the request is to be rewritten now."""
+        """Take the server's answer to `doubt`; whether the request must be rewritten now."""
         ...
 
     def promise(self, policy: Policy, given: str) -> Callable[[], bool] | None:
-        """Return what tells the store that the answer of this id is about to be mended."""
+        """Return a function that records that the answer of this id will be healed; or `None`."""
         ...
 
     def record(self) -> Callable[[], bool] | None:
-        """Return what keeps the turn, once its end is written; `None`: nothing to keep."""
+        """Return a function that stores the turn after its end is written; `None`: no need."""
         ...
 
 
@@ -85,26 +85,26 @@ class BaseRequest(ABC):
     model_key: ClassVar[str] = "model"
     limit_key: ClassVar[str] = "max_tokens"
     stream_key: str = "stream"
-    """The fields that hold the conversation, the model's name, the limit, how to answer (`""`: it
-    is the path that says so)."""
+    """Keys of the conversation, the model's name, the output limit and the flag for streaming
+    (`""`: the path decides on streaming)."""
 
     ceiling_field: str = ""
-    """Where in the models endpoint's answer the ceiling is: keys joined by dots; `""`: nowhere."""
+    """Where the models endpoint's answer has the ceiling: keys joined by dots; `""`: nowhere."""
     structured: bool = False
     can_drop_schema: bool = True
-    """Whether the constraint on structured output can be lifted for a recovery..."""
+    """Whether a recovery may drop the constraint on structured output."""
     unbounded: bool = False
-    """Without a limit in the request the server allows the model's whole ceiling."""
+    """Whether it has no limit, and the server then allows the model's whole ceiling."""
     ceiling: int | None = None
-    """The model's ceiling on this server, where that is known to differ from the model's."""
+    """Tokens: the ceiling on this server, if it is known to differ from the model's; or `None`."""
     unary_ceiling: int | None = None
-    """Largest limit that is safe on a call that is not streamed; `None`: no such bound."""
+    """Tokens: the largest limit that is safe without streaming; `None`: no such bound."""
     hop_ceiling: int | None = None
-    """Largest output of one request, whatever its limit; `None`: its limit is the bound."""
+    """Tokens: the largest output of one request, whatever its limit; `None`: only its limit."""
     doubt: Outgoing | None = None
-    """To be answered before the request is rewritten: may who asks see what it goes on from?"""
+    """To send before rewriting: shows whether the caller may read the response it continues."""
     _stream_path: Callable[[str], str] | None = None
-    """Maps the caller's URL path to that of a streamed answer, where that is another."""
+    """Maps the caller's URL path to the one for a streamed answer; `None`: it is the same."""
 
     def __init__(self, request: Request, body: Json) -> None:
         self._request = request
@@ -113,22 +113,22 @@ class BaseRequest(ABC):
         self.limit = as_int(body.get(self.limit_key))
         self.streamed = body.get(self.stream_key) is True
 
-    # --- what a format says of itself ------------------------------------------------------------
+    # --- what a format defines -------------------------------------------------------------------
 
     @abstractmethod
     def _add_user(self, turns: list[Any], text: str) -> None:
-        """Put a text of the user's behind the conversation."""
+        """Append a user's text to the conversation."""
 
     @abstractmethod
     def _add_model(self, turns: list[Any], content: list[Json]) -> None:
-        """Put behind the conversation what of an attempt's content a request may carry."""
+        """Append an attempt's content to the conversation, without blocks no request may carry."""
 
     def _like(self, body: Json) -> Self:
         """Return the same request with another body."""
         return type(self)(self._request, body)
 
     def _limited(self, body: Json, limit: int | None) -> Json:
-        """Return a copy of `body` with the limit set; `None`: the one that the caller set."""
+        """Return a copy of `body` with the limit in tokens; `None`: the caller's own, if any."""
         limit = limit if limit is not None else self.limit
         return dict(body) if limit is None else {**body, self.limit_key: limit}
 
@@ -137,59 +137,59 @@ class BaseRequest(ABC):
         return list(as_list(body.get(self.turns_key)))
 
     def _add_prefill(self, turns: list[Any], content: list[Json]) -> None:
-        """Put behind the conversation the text that the model goes on from as its own."""
+        """Append the content that a prefill ends with: the model continues its last text."""
         self._add_model(turns, content)
 
     def _for_recovery(self, body: Json, answer: MessageBuilder) -> Json:
-        """Return the body of a recovery: without what was asked of the whole answer."""
+        """Return the body of a recovery: without constraints on the answer as a whole."""
         return body
 
     def _send(self, body: Json, limit: int | None) -> Outgoing:
-        """Return a later attempt, which is streamed wherever it may be: it may be long."""
+        """Return the request for a later attempt, streamed if it may be, since it may be long."""
         body = self._limited(body, limit)
         if self.streams and self.stream_key:
             body[self.stream_key] = True
         return Outgoing(dumps(body), self._stream_path, headers={"accept": "application/json"})
 
-    # --- what the engine asks --------------------------------------------------------------------
+    # --- what the engine calls -------------------------------------------------------------------
 
     @property
     def chain(self) -> Chained | None:
-        """Its place in a chain that is kept beside its server, where the format has such."""
+        """The request's place in a chain of responses; `None`: the format has no chains."""
         return None
 
     @property
     def completable(self) -> bool:
-        """...and whether it can where policy asks for documents to be completed."""
+        """Whether a truncated document can be completed, if `truncated_document` asks for it."""
         return self.can_drop_schema
 
     @property
     def streams(self) -> bool:
-        """Whether later attempts may be streamed; `unary_ceiling` holds for those that may not."""
+        """Whether later attempts may be streamed; if not, `unary_ceiling` bounds their limit."""
         return True
 
     @abstractmethod
     def answer(self, policy: Policy) -> MessageBuilder:
-        """Return what builds the caller's answer."""
+        """Return a builder of the caller's answer."""
 
     def untouched(self, policy: Policy) -> str | None:
-        """Why this request is not ours to heal, if it is not."""
+        """Return why this request must not be healed; `None`: it may be."""
         return None
 
     def prefills(self, model_takes_it: bool) -> bool:
-        """Whether this request can be gone on with by prefill.
+        """Whether this request can be continued by prefill.
 
-        `model_takes_it`: what the table of models says, for formats in which it is the model's
-        matter and not the server's.
+        `model_takes_it`: whether the table of models has prefill for the model, for formats in
+        which that depends on the model and not on the server.
         """
         return False
 
     def prefilled(self, answer: MessageBuilder) -> str:
-        """Return the text that `resume` by prefill ends with."""
+        """Return the text at the end of the request that `resume` builds for a prefill."""
         return answer.open_text
 
     def repaired(self, body: Mapping[str, object], more: str | None) -> BaseRequest:
-        """Return the same request with another body; `more` is said for the user at its end."""
+        """Return the same request with another body; `more`: a user's text to append to it."""
         changed = dict(body)
         if more is not None:
             turns = self._turns_of(body)
@@ -198,7 +198,7 @@ class BaseRequest(ABC):
         return self._like(changed)
 
     def outgoing(self, headers: Mapping[str, str]) -> Outgoing:
-        """Return the request as it is, with further headers."""
+        """Return the request unchanged, with more headers."""
         return Outgoing(dumps_in_pieces(self.body), headers=headers)
 
     def first(self, limit: int) -> Outgoing:
@@ -210,7 +210,7 @@ class BaseRequest(ABC):
         return self._send(self.body, limit)
 
     def resume(self, answer: MessageBuilder, way: Way, prompt: str, limit: int | None) -> Outgoing:
-        """Return the request that asks the model to go on from `answer`."""
+        """Return the request for a recovery: it asks the model to continue `answer`."""
         turns = self._turns_of(self.body)
         if way is Way.PREFILL:
             self._add_prefill(turns, answer.content)
@@ -224,13 +224,13 @@ class BaseRequest(ABC):
         return self._send(self._calling_none(body) if way is Way.ARGUMENT else body, limit)
 
     def _calling_none(self, body: Json) -> Json:
-        """Return the body with its tools forbidden, and declared: they are part of the prompt."""
+        """Return the body with calls forbidden; its tools stay, as they are part of the prompt."""
         return {**body, "tool_choice": "none"} if body.get("tools") else body
 
     def ask_members(
         self, answer: MessageBuilder, tool: str, schema: Json, prompt: str, limit: int | None
     ) -> Outgoing:
-        """Return the request for a call of a tool that has just the members of `schema`."""
+        """Return the request that forces a call of a tool with only the arguments of `schema`."""
         turns = self._turns_of(self.body)
         self._add_model(turns, answer.content)
         self._add_user(turns, prompt)
@@ -238,7 +238,7 @@ class BaseRequest(ABC):
         return self._send(self._calling(body, tool, schema), limit)
 
     def _calling(self, body: Json, tool: str, schema: Json) -> Json:
-        """Return the body with one tool, which has to be called, under another schema."""
+        """Return the body with this tool alone, its arguments under `schema`, and a forced call."""
         function: Json = {"name": tool, "parameters": schema}
         described: Json = {"type": "function", "function": function}
         forced: Json = {"type": "function", "function": {"name": tool}}
@@ -246,11 +246,11 @@ class BaseRequest(ABC):
 
     @property
     def document(self) -> Json | None:
-        """What structured output is to be, as JSON Schema; `None`: the request does not say."""
+        """The JSON Schema of structured output; `None`: the request has none."""
         return None
 
     def schema(self, tool: str) -> Json | None:
-        """Return what a tool takes, as JSON Schema; `None`: the request does not say."""
+        """Return the JSON Schema of a tool's arguments; `None`: the request has none."""
         for declared in map(as_json, as_list(self.body.get("tools"))):
             for one in (declared, as_json(declared.get("function"))):
                 shape = as_json(one.get("parameters")) or as_json(one.get("input_schema"))
@@ -259,19 +259,19 @@ class BaseRequest(ABC):
         return None
 
     def hop(self, answer: MessageBuilder, limit: int | None) -> Outgoing:
-        """Return the request that goes on by the provider's own token; most formats have none."""
+        """Return the request that continues by the provider's own token; most formats have none."""
         return self.again(limit)
 
     def with_less_thinking(self) -> BaseRequest | None:
-        """Return the same request with less thinking; `None` where it cannot be asked for."""
+        """Return the same request with less thinking; `None`: it cannot have less."""
         return None
 
     def lookup(self) -> Outgoing | None:
-        """Return the request that asks the provider's models endpoint for this model."""
+        """Return a request to the models endpoint for this model; `None`: there is none."""
         return None
 
     def looked_up(self, body: bytes) -> int | None:
-        """Read the ceiling in the models endpoint's answer."""
+        """Return the ceiling, in tokens, from the models endpoint's answer; `None`: it has none."""
         try:
             found = loads(body)
         except ValueError:
@@ -284,24 +284,24 @@ class BaseRequest(ABC):
     def rewritten(
         self, policy: Policy, head: Head | None = None, body: bytes = b""
     ) -> BaseRequest | None:
-        """Return the request as its server must be asked, where that differs from what it holds.
+        """Return the request in the form that its server needs; `None`: the form it has.
 
-        With `head` and `body`: after this refusal. `None`: as it is, or there is no help.
+        `head` and `body`: the error answer that it got; then `None` means that nothing helps.
         """
         return None
 
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
-        """Classify an error answer; the next request is built with what it teaches of the form."""
+        """Classify an error answer; an override may also adapt later requests to it."""
         busy = head.status in {408, 429} or head.status >= 500
         kind = ErrorKind.RETRYABLE if busy else ErrorKind.FINAL
         return ClassifiedError(kind, label_of(head.status, body))
 
 
 def exchange(answer: MessageBuilder, way: Way, prompt: str) -> Iterator[str | list[Json]]:
-    """Yield what a recovery adds to the conversation: the model's contents, the user's texts.
+    """Yield the turns that a recovery adds: lists of the model's content, strings of the user's.
 
-    A call that is to be made smaller is asked for behind all that was shown. Otherwise the model
-    sees each attempt behind the prompt that asked for it, as it happened.
+    To redo or complete a call, all content is one turn, before `prompt`. Otherwise each attempt's
+    content follows the prompt that asked for it, as it happened.
     """
     if way in {Way.RETRY_SMALLER, Way.ARGUMENT}:
         yield answer.content
@@ -314,9 +314,9 @@ def exchange(answer: MessageBuilder, way: Way, prompt: str) -> Iterator[str | li
 
 
 def alternate(turns: list[Any], role: str, field: str, content: list[Any]) -> None:
-    """Add content under a role; what follows a turn of that role becomes part of it.
+    """Append a turn with a role; if the last turn has that role, extend it instead.
 
-    Strictly alternating roles are the form every server takes. A turn without a role is the user's.
+    Every server accepts strictly alternating roles. A turn without a role is the user's.
     """
     if not content:
         return
@@ -331,25 +331,25 @@ def alternate(turns: list[Any], role: str, field: str, content: list[Any]) -> No
 
 # --- the body of an error answer -----------------------------------------------------------------
 #
-# What the error is called may stand in a report; what it says never does: it can quote the caller's
-# own text.
+# A report may contain the name of an error, but never its message: that can quote the caller's own
+# text.
 
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 
 def segment(name: str) -> str:
-    """Write a name as one segment of a path, so that it leads nowhere else; `""`: it cannot be."""
+    """Return a name quoted as one segment of a URL path; `""`: it is empty or only dots."""
     return quote(name, safe="") if name.strip(".") else ""
 
 
 def word(value: object) -> str:
-    """Return a server's word for something; `""` for a text that may say anything."""
+    """Return a value if it is an identifier, such as an error's name; `""` for free text."""
     text = as_text(value)
     return text if _WORD.fullmatch(text) else ""
 
 
 def label_of(status: int, body: bytes) -> str:
-    """Return the status and the server's word for the error, if it has one."""
+    """Return the status and the server's name for the error, such as "404 not_found_error"."""
     outer = _decoded(body)
     for error in (as_json(outer.get("error")), outer):
         for key in ("code", "type", "status"):
@@ -359,7 +359,7 @@ def label_of(status: int, body: bytes) -> str:
 
 
 def message_of(body: bytes) -> str:
-    """Return what `error.message` says; or `message`, which is all that AWS says."""
+    """Return the text of `error.message`, or of `message` (AWS); `""`: there is none."""
     error = _decoded(body)
     return as_text(as_json(error.get("error")).get("message")) or as_text(error.get("message"))
 

@@ -1,10 +1,10 @@
-"""The items of OpenAI's Responses format that are calls, and what answers each.
+"""The items of OpenAI's Responses format that are calls, and the items that answer them.
 
-One table for everybody who reads such items: the answers a provider streams, the histories callers
-send, the chains a server keeps.
+One table for all code that reads such items: in the answers that a provider streams, in the
+histories that callers send, and in the chains that a server keeps.
 
 Sources: API reference "Responses", the item types of openai 3.5x; `mcp_tool_call` and `tool_call`
-are what other servers of this format write.
+are written by other servers of this format.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from continuation.wire.json_values import as_map
 
 
 class CallKind(NamedTuple):
-    """What is known of one kind of call."""
+    """The properties of one kind of call."""
 
     output: str
-    """Kind of the item that answers it."""
+    """Type of the item that answers it."""
     text: str = ""
-    """The field that holds its arguments as text, for kinds that stream them."""
+    """The field that holds its arguments as text, for kinds that stream them; `""` for others."""
     paired: bool = True
-    """A history in which it stands without its answer is refused."""
+    """Whether the provider refuses a history that has the call without its answer."""
 
 
 CALLS: Final[Mapping[str, CallKind]] = {
@@ -36,16 +36,16 @@ CALLS: Final[Mapping[str, CallKind]] = {
     "computer_call": CallKind("computer_call_output"),
     "mcp_tool_call": CallKind("mcp_tool_call_output"),
     "tool_call": CallKind("function_call_output"),
-    # A question, not a call: nothing is run on it, and a history may leave it open.
+    # A question, not a call: nothing is run for it, and a history may have it without an answer.
     "mcp_approval_request": CallKind("mcp_approval_response", paired=False),
 }
-"""Items that the client has to run or approve, unless `is_call` says that the server does."""
+"""Items that the client has to run or approve, by type; see `is_call` for the exception."""
 
 PAIRED_CALLS: Final = {kind: call.output for kind, call in CALLS.items() if call.paired}
-"""Kinds of calls that a history may not leave open, and the kind of the answer."""
+"""Types of calls that a history must not leave without an answer, and the answer's type."""
 
 OUTPUTS: Final = frozenset(PAIRED_CALLS.values())
-"""Kinds of items that answer a call."""
+"""Types of items that answer a call."""
 
 
 def is_call(item: Mapping[str, object]) -> bool:
@@ -54,7 +54,7 @@ def is_call(item: Mapping[str, object]) -> bool:
 
 
 def kind_of(item: object) -> str:
-    """The item's type; a message may leave it out."""
+    """Return an item's type, "message" if it has a role but no type, `""` for anything else."""
     given = as_map(item)
     kind = given.get("type")
     return kind if isinstance(kind, str) else "message" if "role" in given else ""

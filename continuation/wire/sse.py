@@ -1,4 +1,4 @@
-"""Server-sent events, sans-IO: bytes in at any split, whole events out with the bytes they were."""
+"""Server-sent events, sans-IO: reads whole events from bytes that arrive in any split."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from continuation.wire.json_values import as_json, loads, parsed
 
 # A blank line ends an event; lines end in LF, CRLF or CR (WHATWG, "Server-sent events", parsing).
 _BLANK = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
-# How nearly every event with a name comes; of short ones one match is faster than the searches.
+# The usual form of an event with a name; for short ones one match is faster than the searches.
 _NAMED = re.compile(rb"event: ([^\r\n]++)\ndata: ([^\r\n]++)\n\n")
 _SHORT = 1024
 _BOM = b"\xef\xbb\xbf"
@@ -19,7 +19,7 @@ _LINES = re.compile(rb"\r\n|\n|\r")
 
 
 class Frame(NamedTuple):
-    """One event: its name (`""` when it has none), its data, and where it ended in the bytes."""
+    """One event: its name (`""` when it has none), its data, and the offset behind its end."""
 
     name: str
     data: bytes
@@ -27,14 +27,14 @@ class Frame(NamedTuple):
 
     @property
     def empty(self) -> bool:
-        """Only comments: something to keep the connection alive."""
+        """Whether it holds only comments, which keep the connection alive."""
         return not self.data and not self.name
 
 
 def parse(block: bytes | bytearray) -> tuple[str, bytes]:
-    """Read the lines of one event: its name and its data. Comments and other fields are passed.
+    """Return an event's name and data. Comments and other fields are ignored.
 
-    The mark of byte order that may stand before the first is none of its name.
+    A byte order mark, which may stand before the first event, is dropped.
     """
     name, data = b"", list[bytes]()
     for line in _LINES.split(bytes(block).removeprefix(codecs.BOM_UTF8)):
@@ -48,11 +48,11 @@ def parse(block: bytes | bytearray) -> tuple[str, bytes]:
 
 
 def frames(raw: bytes | bytearray, start: int = 0, *, final: bool = False) -> list[Frame]:
-    """Return the whole events of `raw` from `start` on; bytes after the last blank line wait.
+    """Return the whole events of `raw` from offset `start` on: those that a blank line ends.
 
-    A CR as the very last byte waits too, for the LF that may follow belongs to it; not when these
-    are the `final` bytes. Then an event that lacks nothing but its blank line is given one, in
-    `raw` itself: without it no reader would take the event for one.
+    A CR as the last byte does not count, since an LF that belongs to it may follow; unless `final`,
+    which means that no more bytes come. Then a last event that lacks only its blank line is given
+    one, in `raw` itself: without it no reader accepts the event.
     """
     if final and isinstance(raw, bytearray):
         last = max(raw.rfind(b"\n\n"), raw.rfind(b"\r\n\r\n"), raw.rfind(b"\r\r"), 0)
@@ -60,7 +60,7 @@ def frames(raw: bytes | bytearray, start: int = 0, *, final: bool = False) -> li
         if data == b"[DONE]" or isinstance(parsed(data.decode("utf-8", "replace")), dict):
             raw += b"\n\n"
     found: list[Frame] = []
-    if start == 0 and raw.startswith(_BOM):  # a stream may begin with one, says the same page
+    if start == 0 and raw.startswith(_BOM):  # a stream may begin with one (same page of WHATWG)
         start = len(_BOM)
     limit = len(raw) - 1 if raw.endswith(b"\r") and not final else len(raw)
     while start < limit:
@@ -76,9 +76,9 @@ def frames(raw: bytes | bytearray, start: int = 0, *, final: bool = False) -> li
 
 
 def _plain(raw: bytes | bytearray, start: int) -> Frame | None:
-    """Read an event in its usual form: perhaps a name, one line of data, a blank line.
+    """Read an event in its usual form: perhaps a name, one line of data, a blank line; or `None`.
 
-    Line breaks are searched for, not matched: an event can be as long as the answer.
+    It searches for line breaks, which is faster than a match: an event can be as long as an answer.
     """
     name, line = "", start
     if raw.startswith(b"event: ", start):
@@ -101,7 +101,7 @@ def _plain(raw: bytes | bytearray, start: int) -> Frame | None:
 
 
 def typed(frame: Frame) -> Json:
-    """Return an event's JSON object; its name is the type that the data leaves out."""
+    """Return an event's JSON object, with the event's name as its `type` if it has none."""
     try:
         event = as_json(loads(frame.data)) if frame.data else {}
     except ValueError:
@@ -113,7 +113,7 @@ def typed(frame: Frame) -> Json:
 def may_end(raw: bytes | bytearray, start: int, added: int) -> bool:
     """Whether the last `added` bytes may have ended the event that begins at `start`.
 
-    An event can be as long as the answer; it is not to be searched again with each chunk of it.
+    An event can be as long as the answer, so it is not searched again for each of its chunks.
     """
     tail = raw[max(start, len(raw) - added - 3) :]
     return b"\n\n" in tail or b"\r" in tail
@@ -126,10 +126,10 @@ def encode(name: str, data: bytes) -> bytes:
 
 
 class NamedPath:
-    """The fast path of formats whose events have their names in front of their data.
+    """The fast path of formats whose events have a name before their data.
 
-    `flowing` is the name of text; `held` are those of what waits. Without any, text and the rest
-    have one name, and the beginning of a block tells them apart.
+    `flowing`: the event name of text deltas. `held`: the names of deltas that are held. Without
+    any, all deltas have the same name, and the start of their block tells them apart.
     """
 
     blank = b"\n\n"
@@ -142,7 +142,7 @@ class NamedPath:
         self._inside = slice(len(self._flowing), -len(self.blank))
 
     def flows(self, chunk: bytes) -> bool:
-        # A raw line break cannot stand inside JSON: none between the two means one event.
+        # JSON holds no raw line break, so none between head and end means a single event.
         return (
             chunk.startswith(self._flowing)
             and chunk.endswith(b"\n\n")
@@ -151,19 +151,19 @@ class NamedPath:
         )
 
     def skips(self, raw: bytearray, start: int, end: int, *, flowing: bool) -> bool:
-        """Count the names; exact for events framed by line feeds alone."""
+        """Whether there are as many such names as events; `False` if there is any CR."""
         names = (self._flowing,) if flowing else self._held
-        if not raw.startswith(names, start):  # the last events are long, and not to be counted in
+        if not raw.startswith(names, start):  # the last events are long: do not count in them
             return False
         known = sum(raw.count(name, start, end) for name in names)
         return known == raw.count(b"\n\n", start, end) and raw.find(b"\r", start, end) < 0
 
 
 COMMENT = b": \n"
-"""Says nothing; without a blank line of its own it is part of the event that follows."""
+"""An empty comment; without a blank line after it, it is part of the event that follows."""
 
 
 def first_json(raw: bytes) -> Json:
-    """Return the JSON object that the first event with data holds; `{}`: there is none."""
+    """Return the JSON object in the first event that has data; `{}`: there is none."""
     data = next((frame.data for frame in frames(raw) if frame.data), b"")
     return as_json(parsed(data.decode("utf-8", "replace")))

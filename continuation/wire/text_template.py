@@ -1,19 +1,19 @@
-"""Events that say nothing but a text, known by the bytes around the text.
+"""Recognizes events that carry only a text delta by the bytes around the text.
 
-Nearly all of a stream is such events, alike byte for byte but for the text and perhaps a count. A
-`TextTemplate` is one of them with holes in it:
+Nearly all events of a stream are such events, equal byte for byte except for the text and perhaps a
+count. A `TextTemplate` is one of them with holes in it:
 
     data: {"id":"c1","choices":[{"delta":{"content":  HOLE  }}],"obfuscation":  HOLE  }
 
-It is made of an event that was parsed (`learnt`) or of one that we wrote ourselves (`written`), and
-serves three readers of the same fact. The first attempt's fast path asks whether a chunk is such an
-event (`covers`). The reader of a recovery takes the text out without parsing the rest (`read`). The
-writer puts another text into it (`render`).
+It is made from an event that was parsed (`learnt`) or from one that we wrote ourselves (`written`),
+and has three uses. The first attempt's fast path asks whether a chunk is such an event (`covers`).
+The reader of a later attempt takes the text out without parsing the rest (`match`). The writer puts
+another text into it (`render`).
 
-Why matching is safe: as long as the same bytes stand around another string, the JSON is the same
-with another value in one place, so it is the same event with another text. Whatever differs is
-parsed, as is a string that is not valid. Which string of an event is its text is proven, not
-guessed: a mark that no server can have said is put there, and has to come out as the text.
+Why matching is safe: if the same bytes stand around another string, the JSON is the same with
+another value in one place, so it is the same event with another text. An event that differs is
+parsed, and so is one whose string is not valid. Which string of an event is its text is proven, not
+guessed: a random mark is put in its place, and must come out as the text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from continuation.wire.json_values import as_json, as_text, loads, parsed
 from continuation.wire.sse import Frame, encode
 
 PADDING = rb'"[ !#-\[\]-~]*+"'
-"""A string that is valid as it stands."""
+"""Matches a JSON string of printable ASCII without escapes."""
 NUMBER = rb"(?:0|[1-9][0-9]{0,17})(?![0-9.eE])"
 
 
@@ -41,23 +41,23 @@ def _object(value: bytes) -> bytes:
 _SIMPLE = rb"(?:%s|%s)" % (PADDING, NUMBER)
 _LISTED = _object(_SIMPLE)
 COUNTS = _object(rb"(?:%s|\[%s(?:, ?%s)*+\])" % (_SIMPLE, _LISTED, _LISTED))
-"""An object of numbers and of lists of such objects."""
+"""Matches an object whose values are numbers, simple strings or lists of objects of these."""
 
 STRING = rb'"[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+"'
 _STRING = re.compile(STRING)
 _HALF = re.compile(rb"\\(?:u[0-9A-Fa-f]{0,3})?\n")
-"""A line that may end inside an escape."""
+"""Matches a line that may end inside an escape."""
 _DIGITS = b"0123456789"
 _VALUE = re.compile(rb":\s*+(%s)" % STRING)
 _TEXT, _NUMBER = "text", "number"
 _MARK = secrets.token_hex()
-"""What no server can have said."""
+"""A random text that no server's event contains."""
 _COUNT = secrets.randbits(62) | 1 << 61
-"""Stands for the number of an event of ours that is made into a template."""
+"""A random number; the mark for the event number in an event that we write for a template."""
 
 
 class Hole(NamedTuple):
-    """A value that may differ: where it is in the event, its name, and the form it must have."""
+    """A value that may differ: its offsets in the event, its name, and the pattern of its form."""
 
     start: int
     end: int
@@ -66,7 +66,7 @@ class Hole(NamedTuple):
 
 
 class TextTemplate:
-    """One event but for its text, and for other values that change nothing of what it says."""
+    """One event with holes for its text, and for other values that do not change its meaning."""
 
     __slots__ = ("_bare", "_head", "_lead", "_rear", "_tail", "after", "before", "between", "holes")
 
@@ -82,13 +82,13 @@ class TextTemplate:
             at = hole.end
             text = hole if hole.name == _TEXT else text
         self.holes = re.compile(pattern)
-        """From the first hole to the last."""
+        """Matches from the beginning of the first hole to the end of the last."""
         self.between = between
-        """How many bytes of that are in none."""
+        """How many bytes between those two are in no hole."""
         self._head, self._tail = event[: text.start], event[text.end :]
         self._bare = self._tail.translate(None, _DIGITS)
         self._lead = self._rear = b""
-        """What stands before the number, where that is before the text; behind it, where behind."""
+        """The bytes before a number that precedes the text; those after one that follows it."""
         if holes[0].name == _NUMBER:
             self._lead, self._head = self.before, event[holes[0].end : text.start]
         elif holes[-1].name == _NUMBER:
@@ -104,12 +104,12 @@ class TextTemplate:
         *,
         at: int = 0,
     ) -> TextTemplate | None:
-        """Make the template of an event that says `text`; `None`: it cannot be told apart.
+        """Make the template of an event whose text is `text`; `None`: its place is ambiguous.
 
-        `read` returns the text of a decoded event from where it is taken; it may fail on events of
-        another form, and must return `None` for one that changes what its reader keeps. `free`:
-        keys of the event itself whose values do not change what it says, with a pattern that only
-        valid JSON matches. `at`: where the event's JSON begins in its bytes.
+        `read` returns the text of a decoded event; it may raise for events of another form, and
+        must return `None` for an event that changes its reader's state. `free`: top-level keys of
+        the event whose values do not change its meaning, with a pattern that only valid JSON
+        matches. `at`: the offset of the event's JSON in its bytes.
         """
         found = [
             Hole(*match.span(1), name, form)
@@ -125,7 +125,7 @@ class TextTemplate:
 
     @classmethod
     def written(cls, write: Callable[[str, int], bytes]) -> TextTemplate:
-        """Make the template of what `write` makes of a text, and of a number if it has one."""
+        """Make the template of the event that `write` writes for a text and an event number."""
         event, holes = write(_MARK, _COUNT), list[Hole]()
         marks = (_TEXT, quoted(_MARK).encode(), STRING), (_NUMBER, b"%d" % _COUNT, NUMBER)
         for name, mark, form in marks:
@@ -134,28 +134,28 @@ class TextTemplate:
         return cls(event, sorted(holes))
 
     def match(self, event: bytes) -> re.Match[bytes] | None:
-        """Match an event that is alike; the groups are what stands in the holes."""
+        """Match an event with the template; the groups are the values in the holes."""
         if not event.startswith(self.before):
             return None
         found = self.holes.match(event, len(self.before))
         return found if found is not None and event[found.end() :] == self.after else None
 
     def covers(self, chunk: bytes) -> bool:
-        """Whether a chunk is one such event and nothing else; digits behind its text may differ."""
-        # Hot: once for every event of an uncut answer. A pattern would take three times as long.
+        """Whether a chunk is exactly one such event; digits behind its text may differ."""
+        # Hot: runs for each event of an uncut answer. A pattern would take three times as long.
         start = len(self._head)
         if not chunk.startswith(self._head):
             return False
         end = chunk.find(b'"', start + 1) + 1
         if chunk[end:].translate(None, _DIGITS) == self._bare:
             return True
-        text = _STRING.match(chunk, start)  # with a quote in it
+        text = _STRING.match(chunk, start)  # the text has an escaped quote
         return text is not None and chunk[text.end() :].translate(None, _DIGITS) == self._bare
 
     def render(self, text: str, number: int = 0) -> bytes:
-        """Return the event with another text; `UnicodeEncodeError`: it holds half a character.
+        """Return the event with another text; raises `UnicodeEncodeError` for a lone surrogate.
 
-        `number`: of the event, where it was written with one.
+        `number`: the event number, used if the template has one.
         """
         event = self._head + quoted(text).encode() + self._tail
         if self._rear:
@@ -166,7 +166,7 @@ class TextTemplate:
 def _proven(
     event: bytes, holes: Sequence[Hole], read: Callable[[Json], object], start: int
 ) -> bool:
-    """Whether the holes are the values they seem: what is put there is found there."""
+    """Whether marks put into the holes come out of the decoded event in the right places."""
     marked, at = b"", start
     for hole in holes:
         if hole.start < at:
@@ -187,34 +187,34 @@ def _proven(
 # --- reading --------------------------------------------------------------------------------------
 
 KEYS = {"text_delta": "text", "input_json_delta": "partial_json", "thinking_delta": "thinking"}
-"""Deltas that are nothing but a text, and where they have it."""
+"""Types of deltas that carry only a text, and the key of that text."""
 _CREDIT, _COST = 200, 20
-"""Learning takes as long as reading about so many events, and is given up where it does not pay:
-some servers say something new beside each text."""
+"""In events: what may be spent on learning in advance, and what learning one template costs. It
+stops where it does not pay: some servers send a new value beside each text."""
 
 
 class PlainEvents:
-    """Reads events that say nothing but a text, and knows the last of those that were parsed."""
+    """Reads events that carry only a text, by the template of the one that was parsed last."""
 
     def __init__(self, read: Callable[[Json], object], free: Mapping[str, bytes]) -> None:
-        """Begin to know nothing; `read` and `free` as for `TextTemplate.learnt`."""
+        """Begin without a template; `read` and `free` as for `TextTemplate.learnt`."""
         self._read = read
         self._free = free
         self.seen = 0
-        """How many such events were read..."""
+        """How many events were read by a template."""
         self._spent = 0
-        """...and what learning has cost, in events."""
+        """What learning has cost so far, in events."""
         self._template: TextTemplate | None = None
         self._name = self._kind = self._key = ""
         self._block: object = None
         self._match: re.Match[bytes] | None = None
         self._opening = b""
-        """What stands before the holes of a whole event, its name among it..."""
+        """The bytes of an event before its first hole, its name included."""
         self._endings = (b"", b"")
-        """...and behind them, as servers end an event."""
+        """The bytes of an event behind its last hole, with either form of the blank line."""
 
     def deltas(self, raw: bytes, index: object, *, text: bool) -> Iterator[tuple[Json, int]]:
-        """Tell the events at the head of `raw` that are like the one learnt; see `Reader`."""
+        """Yield the deltas of the events at the head of `raw` that match; see `Reader.deltas`."""
         template, opening, kind, start = self._template, self._opening, self._kind, 0
         if template is None or self._block != index or (text and kind != "text_delta"):
             return
@@ -230,9 +230,9 @@ class PlainEvents:
     def joined(
         self, raw: bytes, index: object, chunks: Sequence[bytes] = ()
     ) -> tuple[Json, int] | None:
-        """Tell the events at the head of `raw` that are like the one learnt, as one; see `Reader`.
+        """Return the events at the head of `raw` that match as one delta; see `Reader.joined`.
 
-        All that is done for a single event is done in C: it costs a tenth of reading it alone.
+        No Python code runs for a single event: each costs a tenth of what it costs in `deltas`.
         """
         template, (text, end) = self._template, ("", len(raw))
         if template is None or self._block != index:
@@ -241,27 +241,27 @@ class PlainEvents:
         if template.holes.groups == 1:
             text = self._of_chunks(raw, chunks, ending)
         if not text and (end := raw.rfind(self._opening)) > 0:
-            # The last one is left to be read alone: the values beside its text may matter.
+            # The last one is left to be read by itself: `beside` may be asked for its values.
             text = self._of_events(raw[:end], template, ending)
         return ({"type": self._kind, self._key: text}, end) if text else None
 
     def _of_chunks(self, raw: bytes, chunks: Sequence[bytes], ending: bytes) -> str:
-        """Return the texts of chunks that are an event each; `""`: one of them is not."""
+        """Return the joined texts of chunks that are one event each; `""`: some chunk is not."""
         head, tail = self._opening + b'"', b'"' + ending
         start, stop = len(head), -len(tail)
         texts = [chunk[start:stop] for chunk in chunks]
-        lines = b"\n".join([*texts, b""])  # no string of JSON holds one
+        lines = b"\n".join([*texts, b""])  # a JSON string holds no raw line break
         if head + (tail + head).join(texts) + tail != raw or _HALF.search(lines):
             return ""
         return "" if b"" in texts else self._decoded(b'"%b"' % b"".join(texts), len(texts))
 
     def _of_events(self, raw: bytes, template: TextTemplate, ending: bytes) -> str:
-        """Return the texts of events with holes beside the text; `""`: one of them has others."""
+        """Return the joined texts of events with several holes; `""`: some event does not match."""
         form = re.escape(self._opening) + template.holes.pattern + re.escape(ending)
         one = re.compile(form)
         found = one.findall(raw)
-        # All of it is such events if what fills the holes, and what stands around them in each,
-        # is as long as it is.
+        # All of `raw` is such events if the values in the holes and the bytes around them add up
+        # to its length.
         columns = list(zip(*found, strict=True)) if one.groups > 1 else [found]
         filled = sum(len(value) for column in columns for value in column)
         around = len(self._opening) + template.between + len(ending)
@@ -271,7 +271,7 @@ class PlainEvents:
         return "" if b'""' in texts else self._decoded(b"[%b]" % b",".join(texts), len(texts))
 
     def _decoded(self, json: bytes, count: int) -> str:
-        """Return what a string says, or many; `""`: it is not valid."""
+        """Decode a JSON string, or join a list of `count` strings; `""`: it is not valid."""
         try:
             value = loads(json)
         except ValueError:
@@ -280,7 +280,7 @@ class PlainEvents:
         return value if isinstance(value, str) else "".join(value)
 
     def _text_of(self, match: re.Match[bytes]) -> str:
-        """Return the text of an event that matched; `""`: it says none, or none that is valid."""
+        """Return the text of an event that matched; `""`: it is empty, or not valid."""
         raw = match[_TEXT]
         try:
             text = as_text(loads(raw)) if b"\\" in raw else raw[1:-1].decode()
@@ -292,23 +292,23 @@ class PlainEvents:
         return text
 
     def match(self, frame: Frame) -> Json | None:
-        """Return what an event like the one learnt says; `None`: it is to be parsed."""
+        """Return the block event of a frame that matches the template; `None`: parse it."""
         if self._template is None or frame.name != self._name:
             return None
         match = self._template.match(frame.data)
         if match is None or not (text := self._text_of(match)):
             return None
-        # As `blocks.delta` has it, in half the time.
+        # As `blocks.delta` builds it, in half the time.
         delta = {"type": self._kind, self._key: text}
         return {"type": "content_block_delta", "index": self._block, "delta": delta}
 
     def beside(self, name: str) -> bytes:
-        """Return a free value of the event read last; `b""` where it is that of the one learnt."""
+        """Return a `free` value of the event matched last; `b""`: none matched since `learn`."""
         known = self._match is not None and name in self._match.re.groupindex
         return self._match[name] if self._match is not None and known else b""
 
     def learn(self, frame: Frame, events: Sequence[Json]) -> None:
-        """Look at an event that was parsed; what was known before no longer holds."""
+        """Make a template from an event that was parsed, if it can be; the old one is dropped."""
         self._template = self._match = None
         delta = as_json(events[0].get("delta")) if len(events) == 1 else {}
         self._kind = as_text(delta.get("type"))
@@ -328,9 +328,9 @@ class PlainEvents:
 
 
 class PlainWriter:
-    """Writes deltas that are nothing but a text; of each kind of them the first makes a template.
+    """Writes deltas that carry only a text; the first one written under a key makes a template.
 
-    What makes a kind is said with a key: all that the event says beside its text and its number.
+    The key must identify all that the event holds besides its text and its number.
     """
 
     def __init__(self) -> None:
@@ -339,11 +339,11 @@ class PlainWriter:
     def write(
         self, key: Hashable, text: str, write: Callable[[str, int], bytes], number: int = 0
     ) -> bytes:
-        """Return what `write` makes of a text and a number, in a fraction of the time."""
+        """Return the same as `write(text, number)`, in a fraction of the time."""
         template = self._templates.get(key)
         if template is None:
             template = self._templates[key] = TextTemplate.written(write)
         try:
             return template.render(text, number)
-        except UnicodeEncodeError:  # half an emoji: what encodes whole objects escapes it
+        except UnicodeEncodeError:  # a lone surrogate: `dumps`, which `write` uses, escapes it
             return write(text, number)

@@ -1,8 +1,8 @@
-"""The tables of `vendors.toml`: what is known of each server that speaks OpenAI's formats.
+"""The tables of `vendors.toml`: how each server that speaks OpenAI's formats behaves.
 
-The file says at its top what each key means. Three rooms read it, each the group of keys it needs:
-the dialects (`providers/openai_common/vendors.py`) the keys of the table itself, the simulator
-(`simulator/openai_chat/vendors.py`) those of `server` besides, and `history` those of `history`.
+The head of the file explains each key. Three rooms read it, each the group of keys it needs: the
+dialects (`providers/openai_common/vendors.py`) the keys of the table itself, the simulator
+(`simulator/openai_chat/vendors.py`) also those of `server`, and `history` those of `history`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LIKE: Final = "like"
 def tables() -> Mapping[str, Json]:
     """Return every vendor's table by name, in the order of the file; read once, on first use.
 
-    What a table takes over from the one it is `like` is in it, but for the URLs.
+    A table contains all keys of the table that its `like` names, except for the URLs.
     """
     import tomllib  # not needed by a program that talks to other formats only
 
@@ -36,7 +36,7 @@ def tables() -> Mapping[str, Json]:
 
 
 def source() -> str:
-    """Return the text of the file we ship."""
+    """Return the text of the shipped `vendors.toml`."""
     from importlib.resources import files
 
     return files("continuation.wire").joinpath("vendors.toml").read_text(encoding="utf-8")
@@ -44,7 +44,7 @@ def source() -> str:
 
 @lru_cache(maxsize=1024)
 def vendor_of_model(model: str) -> str:
-    """Return the vendor whose rules of histories a model's name speaks of; `""` if none does."""
+    """Return the vendor whose history rules apply to a model, by the model's name; `""`: none."""
     name = model.lower()
     for vendor, table in tables().items():
         globs = as_list(as_json(table.get(HISTORY)).get("models"))
@@ -54,7 +54,7 @@ def vendor_of_model(model: str) -> str:
 
 
 def _laid_over(base: Json, table: Json) -> Json:
-    """Lay a table over another, and the tables within it over those of the same key."""
+    """Return `base` updated with `table`; nested tables are merged, except for `ceilings`."""
     merged = dict(base)
     for key, value in table.items():
         below = as_json(merged.get(key))

@@ -1,4 +1,4 @@
-"""The Messages format: its answers are block events already; what is left is framing and words.
+"""Reads and writes answers in the Messages format, whose events are block events already.
 
 Wire facts: API reference "Messages", docs "Streaming", "Handling stop reasons".
 """
@@ -35,18 +35,18 @@ _COUNTS = {
     "cache_write": "cache_creation_input_tokens",
     "output": "output_tokens",
 }
-"""Our names of counts, and the provider's."""
+"""The fields of `Usage`, and the provider's names of the counts."""
 _ENDS = ("stop_reason", "stop_sequence", "stop_details", "container")
-"""What a message says of its end, and a stream in its last delta."""
+"""Fields of a message that a stream has in the delta of its last `message_delta`."""
 _DELTA = frozenset({"type", "delta", "usage"})
 _BESIDE = "beside"
-"""Our name in that delta for what stands beside it (`context_management`)."""
+"""Our key in that delta for other fields of the `message_delta` event (`context_management`)."""
 _TOOLS, _STEPS = "server_tool_use", "iterations"
 _REASON = re.compile(rb'"stop_reason"\s*:\s*(?:"([^"\\]*)"|null)')
 
 
 class MessagesCodec(WireCodec):
-    """One Messages answer."""
+    """The codec of the Messages format."""
 
     ended = "end_turn"
     called = "tool_use"
@@ -98,12 +98,12 @@ class MessagesCodec(WireCodec):
         return merged
 
     def add_usage(self, native: Json, later: Json) -> Json:
-        """What the provider did one after the other is listed so."""
+        """Join the lists of `iterations` of both attempts."""
         listed = [*as_list(native.get(_STEPS)), *as_list(later.get(_STEPS))]
         return {**super().add_usage(native, later), **({_STEPS: listed} if listed else {})}
 
     def wire(self, block: Block) -> Json:
-        """Return the block as a non-streamed answer would hold it."""
+        """Return the block as an answer that is not streamed contains it."""
         folded = dict(block.start)
         if block.kind == TEXT:
             folded["text"] = block.text
@@ -118,13 +118,13 @@ class MessagesCodec(WireCodec):
                 folded["citations"] = [*as_list(folded.get("citations")), delta.get("citation")]
             elif kind == "compaction_delta":
                 folded |= {key: value for key, value in delta.items() if key != "type"}
-            # Text and arguments are joined whole; other deltas have no place in a folded block.
+            # Text and arguments are joined outside this loop; other deltas are not in a body.
         if raw := block.pieces("input_json_delta", "partial_json"):
             folded["input"] = partial(raw)
         return folded
 
     def carries(self, block: Block, blocks: Sequence[Block]) -> bool:
-        """Server tools need their result ("tool use ... without a corresponding ... block")."""
+        """Refuse server tools without a result ("tool use ... without a corresponding block")."""
         return answered(block, blocks)
 
     def knows(self, kind: str) -> bool:
@@ -136,11 +136,11 @@ class MessagesCodec(WireCodec):
             return None
         reason = (reasons.pop() or b"").decode() or None
         if self.stops.get(reason or "") is Stop.WINDOW:
-            return None  # what filled the window may have cut a call as well
+            return None  # a full context window may have cut a call as well
         return self.quick_result(body, reason)
 
     def quick_calls(self, raw: bytearray, sketch: Segment) -> ToolCallState:
-        """Look at the last delta only: arguments that do not end in a brace are not whole."""
+        """Look at the last arguments delta only: `CUT` if it does not end in a brace."""
         if not sketch.calls:
             return ToolCallState.NONE
         at = raw.rfind(b'"partial_json"')
@@ -152,7 +152,7 @@ class MessagesCodec(WireCodec):
 
 
 def _events_of(message: Json) -> list[Json]:
-    """Tell a message as its opening, its content block by block, and the reason that it ended."""
+    """Return a message as block events: its opening, its blocks, and its stop reason."""
     opened: Json = {**message, "content": [], "stop_reason": None, "stop_sequence": None}
     events: list[Json] = [{"type": "message_start", "message": opened}]
     for index, whole in enumerate(as_list(message.get("content"))):
@@ -189,7 +189,7 @@ _LASTING = frozenset(
 
 
 class _Reader(PlainReader):
-    """Events are what they are; the name in front may say the type that the data leaves out."""
+    """Returns events as they are; an event's name is its type if the data has none."""
 
     def __init__(self) -> None:
         self._plain = PlainEvents(_string, {})
@@ -198,7 +198,7 @@ class _Reader(PlainReader):
         if (plain := self._plain.match(frame)) is not None:
             return (plain,)
         event = sse.typed(frame)
-        if event["type"] == "content_block_delta":  # it says its index: no other event changes it
+        if event["type"] == "content_block_delta":  # it has its index: no other event changes it
             self._plain.learn(frame, (event,))
         elif event["type"] == "content_block_start":
             if as_json(event.get("content_block")).get("input"):
@@ -217,18 +217,18 @@ class _Reader(PlainReader):
 
 
 def _string(event: Json) -> object:
-    """Return the text of an event that says nothing beside it."""
+    """Return the text of a decoded delta event; `LookupError` if it is none."""
     delta = as_json(event["delta"]) if event["type"] == "content_block_delta" else {}
     return delta[KEYS[as_text(delta["type"])]]
 
 
 class _Writer(Writer):
-    """Writes block events as they are; each says its own index."""
+    """Writes block events as they are; each has its own index."""
 
     def __init__(self) -> None:
         self._plain = PlainWriter()
         self._due = b""
-        """The opening, where it was held with what it holds."""
+        """The opening, if it is still to be written since nothing was shown at `resume`."""
 
     def open(self, message: Json) -> bytes:
         return _event({"type": "message_start", "message": message})
@@ -243,7 +243,7 @@ class _Writer(Writer):
 
     def delta(self, index: int, block: Block, delta: Json) -> bytes:
         kind = as_text(delta.get("type"))
-        if "by" in delta:  # what is cited are places in documents, not in the answer
+        if "by" in delta:  # citations have positions in documents, not in the answer
             delta = {name: value for name, value in delta.items() if name != "by"}
         key = KEYS.get(kind, "")
         text = delta.get(key) if len(delta) == 2 else None

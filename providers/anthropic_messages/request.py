@@ -34,8 +34,8 @@ _VERTEX = re.compile(
 _BEDROCK = re.compile(r"/model/(.+)/invoke(-with-response-stream)?$")
 _STREAM = "/invoke-with-response-stream"
 
-# Parameters that tie an answer to server-side state a merged turn would break, or whose effect on
-# a second request is not ours to judge (message threads, refusal credit, compaction betas).
+# Parameters that tie an answer to server-side state that a merged turn would break, or whose effect
+# on a second request is unknown (message threads, refusal credit, compaction betas).
 _FOREIGN = ("thread", "fallback_credit_token", "compaction")
 
 _CEILINGS = (
@@ -51,7 +51,7 @@ _PREFILL = re.compile(r"prefill|must end with a user message|final position", re
 _LEAST_THINKING = 1024
 """Tokens; a smaller `budget_tokens` is refused (docs: "Extended thinking")."""
 _BUSY = frozenset({408, 409, 424, 429, 500, 502, 503, 504, 529})
-"""424 is Bedrock's, for a model that failed."""
+"""Statuses worth a retry; Bedrock sends 424 when its model failed."""
 
 
 class MessagesRequest(BaseRequest):
@@ -64,7 +64,7 @@ class MessagesRequest(BaseRequest):
     def __init__(self, request: Request, body: Json) -> None:
         super().__init__(request, body)
         self.streamed = bool(body.get("stream")) or request.path.endswith(":streamRawPredict")
-        # Clouds that have the model in the path, and no models endpoint beside it.
+        # Clouds that have the model's name in the path, and no models endpoint.
         self._cloud = _VERTEX.search(request.path) or _BEDROCK.search(request.path)
         if self._cloud:
             self.model = self._cloud[1]
@@ -73,8 +73,8 @@ class MessagesRequest(BaseRequest):
             self.streamed, self.stream_key = self._cloud[2] is not None, ""
             self._stream_path = partial(re.compile(r"/invoke$").sub, _STREAM)
         shaped = as_json(body.get("output_config")).get("format") or body.get("output_format")
-        # A forced call is structured output of another name, and nothing can lift it: a model
-        # that has to call cannot be asked to go on with its text. Only asking again helps.
+        # A forced call is another form of structured output, and cannot be dropped: a model that
+        # has to call cannot continue its text. Only the same request with a higher limit helps.
         choice = as_text(as_json(body.get("tool_choice")).get("type"))
         self._forced = choice if choice in {"any", "tool"} else ""
         self.structured = bool(shaped or self._forced)
@@ -83,7 +83,7 @@ class MessagesRequest(BaseRequest):
         self._thinking = thinking not in {"", "disabled"}
 
     def untouched(self, policy: Policy) -> str | None:
-        """Why this request is not ours to heal."""
+        """Return why this request must not be healed; `None`: it may be."""
         if self.limit is None:
             return "no max_tokens in the request"
         wanted = {policy.forced_tool_choice, policy.truncated_document} & {"heal", "complete"}
@@ -95,7 +95,7 @@ class MessagesRequest(BaseRequest):
         return None
 
     def prefills(self, model_takes_it: bool) -> bool:
-        """Prefill needs thinking off and no output format (docs: "Prefill not supported")."""
+        """Whether prefill works: thinking must be off, and no output format be asked for (docs)."""
         return model_takes_it and not self._thinking and not self.structured
 
     def prefilled(self, answer: Turn) -> str:
@@ -108,19 +108,19 @@ class MessagesRequest(BaseRequest):
         return MessageBuilder(MessagesCodec(), policy)
 
     def _limited(self, body: Json, limit: int | None) -> Json:
-        """Set the limit, which there always is; lower a thinking budget that is not below it."""
+        """Set the limit, which every request has; lower a thinking budget that is not below it."""
         own = self.limit or 1
         limit = own if limit is None else limit
         limited: Json = {**body, self.limit_key: limit}
         budget = as_int(as_json(body.get("thinking")).get("budget_tokens"))
-        # One that was above its limit before is not bound by it (interleaved thinking).
+        # A budget that was above the limit before may stay above it (interleaved thinking).
         if budget is not None and limit <= budget < own:
             less = max(_LEAST_THINKING, budget * limit // own)
             limited["thinking"] = {**as_json(body.get("thinking")), "budget_tokens": less}
         return limited
 
     def with_less_thinking(self) -> MessagesRequest | None:
-        """Lower a manual budget to its minimum, or the effort where thinking is adaptive."""
+        """Lower a budget to its minimum, or the effort if thinking is adaptive; `None`: neither."""
         thinking, config = (as_json(self.body.get(k)) for k in ("thinking", "output_config"))
         budget = as_int(thinking.get("budget_tokens"))
         if budget is not None:
@@ -132,7 +132,7 @@ class MessagesRequest(BaseRequest):
         return self._like({**self.body, "output_config": {**config, "effort": "low"}})
 
     def lookup(self) -> Outgoing | None:
-        """Ask `GET /v1/models/{id}`, where there is such an endpoint."""
+        """Return `GET /v1/models/{id}`; `None`: a cloud, which has no such endpoint."""
         name = segment(self.model)
         if self._cloud or not name:
             return None
@@ -144,7 +144,7 @@ class MessagesRequest(BaseRequest):
         if named := word(head.headers.get("x-amzn-errortype", "").partition(":")[0]):
             label = f"{head.status} {named}"
         if head.status in _BUSY:
-            # A spend cap says 429 with no hint when to come back, but so do many gateways.
+            # A spend cap answers 429 without a hint when to retry, but so do many gateways.
             return ClassifiedError(ErrorKind.RETRYABLE, label)
         if room := _ROOM.search(text):
             return ClassifiedError(ErrorKind.CONTEXT_OVERFLOW, label, int(room[3]) - int(room[1]))
@@ -171,7 +171,7 @@ class MessagesRequest(BaseRequest):
         alternate(turns, "assistant", "content", kept)
 
     def _for_recovery(self, body: Json, answer: Turn) -> Json:
-        """Lift the output constraint: what goes on from half a document is no whole document."""
+        """Drop the output constraint, since the rest of a document is not a valid document."""
         body.pop("output_format", None)
         config = dict(as_json(body.get("output_config")))
         config.pop("format", None)
@@ -193,18 +193,18 @@ class MessagesRequest(BaseRequest):
         return {**body, "tool_choice": {"type": "none"}} if body.get("tools") else body
 
     def _calling(self, body: Json, tool: str, schema: Json) -> Json:
-        """A forced call is refused beside thinking (docs: "Extended thinking with tool use")."""
+        """Drop thinking: with it a forced call is refused ("Extended thinking with tool use")."""
         kept = {key: value for key, value in body.items() if key != "thinking"}
         tools = [{"name": tool, "input_schema": schema}]
         return {**kept, "tools": tools, "tool_choice": {"type": "tool", "name": tool}}
 
 
 def _replayed(content: list[Json]) -> list[Json]:
-    """Return of an attempt's content what a later request may carry.
+    """Return an attempt's content without the blocks that a later request must not contain.
 
-    By policy thinking and calls are shown as they come, and so a half one may be in it. Thinking
-    behind text is refused where no server tool stands between ("the first block must be
-    `thinking`"); outside a tool-use turn it may be left out.
+    Thinking and calls may be truncated in it, if policy shows them live. Thinking after text is
+    refused unless a server tool is between them ("the first block must be `thinking`"); outside a
+    tool-use turn it may be left out.
     """
     answered = {block.get("tool_use_id") for block in content}
     kept, server_tools = list[Json](), False
@@ -227,7 +227,7 @@ def _replayed(content: list[Json]) -> list[Json]:
 
 
 class AnthropicMessages:
-    """The dialect object."""
+    """The dialect of the Messages format."""
 
     name = "anthropic"
     history: str | None = "anthropic"

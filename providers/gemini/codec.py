@@ -1,4 +1,4 @@
-"""The generateContent format: what its answers say, in the engine's words.
+"""The generateContent format: reads its answers as block events, and writes them.
 
 Wire facts: Google's pages on generateContent, thought signatures and long decode, and the behaviour
 of google-genai 3.4.
@@ -43,7 +43,7 @@ _REFUSED = (
 _FAILED = (
     "UNEXPECTED_TOOL_CALL TOO_MANY_TOOL_CALLS MISSING_THOUGHT_SIGNATURE MALFORMED_RESPONSE NO_IMAGE"
 )
-"""No refusals, but as plain: no limit helps, and no cut is to be looked for behind one."""
+"""Not refusals, but treated alike: no limit helps, and such an answer is not truncated."""
 _STOPS = {
     LENGTH: Stop.LENGTH,
     "CONTINUATION": Stop.PAUSED,
@@ -53,7 +53,7 @@ _REASON = re.compile(rb'"finishReason"\s*:\s*"([^"\\]*)"')
 
 
 class GeminiCodec(WireCodec):
-    """One generateContent answer; `limit` is what the attempt to be read was asked with."""
+    """The codec of generateContent; `limit`: the output limit of the attempt that is read."""
 
     ended = called = "STOP"
     truncated = LENGTH
@@ -63,7 +63,7 @@ class GeminiCodec(WireCodec):
     def __init__(self) -> None:
         self.limit: int | None = None
         self.array = False
-        """The caller's answer is an array of responses; known once it begins."""
+        """Whether the caller's answer is an array of responses; set when its first byte comes."""
 
     def reader(self) -> Reader:
         return GeminiReader(self.limit)
@@ -132,7 +132,7 @@ class GeminiCodec(WireCodec):
         return []
 
     def carries(self, block: Block, blocks: Sequence[Block]) -> bool:
-        """Thoughts only under a signature; what the provider ran, only with what came of it."""
+        """Accept thoughts only with a signature, and the provider's own calls with a result."""
         if block.kind in THINKING or block.kind == SIGNATURE:
             part = part_of(block)
             return bool(part.get("thoughtSignature")) and "text" in part
@@ -147,15 +147,15 @@ class GeminiCodec(WireCodec):
             return None
         stop = self.stop_of(reason, closed=True)
         usage = self.read_usage(last_object(body, "usageMetadata"))
-        # A pause is the caller's: the SDK goes on by its token itself.
+        # A pause is not healed: the SDK itself sends the next request, with the token.
         stop = Stop.END if stop is Stop.PAUSED else stop
         own = first_text(body, "responseId", max(body.rfind(b'"responseId"'), 0))
         return AttemptResult(stop=stop, raw=reason, id=own, usage=usage, text=True)
 
     def quick_calls(self, raw: bytearray, sketch: Segment) -> ToolCallState:
-        """Look at the last part of a call: one that says it goes on is not whole.
+        """Return `CUT` if the last part of a call has `willContinue`.
 
-        Where there are several calls, one before may have been left open: look at them all.
+        With several calls all parts are searched, since an earlier call may have no last part.
         """
         if not sketch.calls:
             return ToolCallState.NONE
@@ -168,14 +168,14 @@ class GeminiCodec(WireCodec):
 
 _DATA = len(b"data: ")
 _LESSONS = 16
-"""How many chunks of an answer are parsed to learn from; some servers never repeat themselves."""
+"""How many chunks of an answer are parsed for templates; some servers send no two chunks alike."""
 
 
 class ChunkPath:
-    """Knows chunks of plain text by what is around the text, without parsing them.
+    """Recognizes chunks of plain text by the bytes around the text, without parsing them.
 
-    A server writes each chunk of an answer alike but for its text and its counts. Of the first
-    chunks that were parsed templates are made; one that is like none of them gets a full look.
+    The chunks of an answer are equal except for text and counts. The first chunks are parsed and
+    made into templates; a chunk that matches none of them is read in full.
     """
 
     blank = b"\r\n\r\n"
@@ -183,7 +183,7 @@ class ChunkPath:
     def __init__(self) -> None:
         self._texts: list[TextTemplate] = []
         self._held: list[TextTemplate] = []
-        """Of thoughts, and of pieces of a call's argument."""
+        """Templates of thoughts, and of pieces of a call's argument."""
         self._lessons = _LESSONS
 
     def flows(self, chunk: bytes) -> bool:
@@ -202,11 +202,11 @@ class ChunkPath:
     def _waits(self, event: bytes) -> bool:
         if any(template.covers(event) for template in self._held):
             return True
-        # The first piece of a call is looked at all the same: what goes on must have begun.
+        # A piece of a call that matches no template is read in full: it may begin the call.
         return self._learnt(event) not in {"", TEXT, TOOL_CALL}
 
     def _learnt(self, event: bytes) -> str:
-        """Parse a chunk of a form not met before; return its kind if it is known by it now."""
+        """Parse a chunk; if a template could be made of it, return its kind of block, else `""`."""
         if self._lessons == 0 or event.find(b"\n\r\n") != len(event) - 3:
             return ""
         self._lessons -= 1
@@ -223,9 +223,9 @@ class ChunkPath:
 
 
 def _plain_of(chunk: Json) -> tuple[str, str]:
-    """Return the kind of block that a chunk goes on in, and the text it adds to it.
+    """Return the kind of block that a chunk continues, and the text that it adds.
 
-    Nothing: it says or may say anything more.
+    Both are `""` if the chunk holds, or may hold, anything else.
     """
     candidates = as_list(chunk.get("candidates"))
     candidate = as_json(candidates[0]) if len(candidates) == 1 else {}
@@ -236,7 +236,7 @@ def _plain_of(chunk: Json) -> tuple[str, str]:
         return "", ""
     if plain(part):
         return kind_of(part), as_text(part["text"])
-    # One more piece of one argument of a call, and not the last.
+    # One more piece of a single argument of a call, but not the last piece.
     call = as_json(part.get("functionCall"))
     pieces = as_list(call.get("partialArgs"))
     more = call.keys() == {"partialArgs", "willContinue"} and call["willContinue"] is True

@@ -1,8 +1,8 @@
-"""The generic `MessageBuilder`, and what only Gemini has: tokens, arrays, and places to shift.
+"""The `MessageBuilder` for Gemini: adds tokens, answers as arrays, and positions to shift.
 
-Without `alt=sse` a stream comes as one JSON array of responses. Each element is read as an event
-is, as soon as its last brace has come; brackets and commas between the elements go out with the
-element behind them.
+Without `alt=sse` a stream comes as one JSON array of responses. Each element is read like an event
+as soon as its last brace has come; brackets and commas between elements are sent together with the
+element after them.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class GeminiMessageBuilder(MessageBuilder):
         super().__init__(codec, policy)
         self._gemini = codec
         self._mixed = False
-        """Text of a recovery is in the turn: no token stands for all of it."""
+        """Whether the turn has text of a recovery, so that no token covers all of it."""
         self._hopped = 0
-        """Characters of the segment that earlier hops said."""
+        """Characters of the segment's text that came from earlier hops."""
         self._beside: list[Json] = []
 
     def first(self, head: Head, replay: ReplayBuffer) -> Feed:
@@ -51,7 +51,7 @@ class GeminiMessageBuilder(MessageBuilder):
 
         def look(chunk: bytes) -> bytes:
             if self._first is None and _OPENING.match(replay.raw) is not None:
-                # What comes is no body to wait for: its elements flow like events.
+                # The body is an array: its elements are passed on like events.
                 self._gemini.array = self._streamed = True
                 self._first = FirstArray(self._codec, replay, Gate(self._policy))
             return feed(chunk) if self._first is None else self._first.feed(chunk)
@@ -74,7 +74,7 @@ class GeminiMessageBuilder(MessageBuilder):
 
     def _read_body(self, raw: bytes | bytearray) -> None:
         if chunks := as_list(loads(raw)):
-            # It came as an array, whatever the caller's own answer came as.
+            # This attempt's body is an array, whatever form the caller's own answer has.
             self._attempt.see(GeminiReader(self._gemini.limit).body(chunks, whole=False))
         else:
             super()._read_body(raw)
@@ -104,28 +104,28 @@ _STRING = rb'[^"\\]*+(?:\\.[^"\\]*+)*+'
 _INSIDE = re.compile(_STRING, re.DOTALL)
 _PLAIN = rb'[^"{}\[\]]*+'
 _OUTSIDE = re.compile(_PLAIN + rb'(?:"' + _STRING + rb'"' + _PLAIN + rb")*+", re.DOTALL)
-"""What leads up to a brace or a bracket, whole strings among it."""
+"""Matches the bytes before a brace or a bracket, complete strings included."""
 _DEEPER, _QUOTE = frozenset(b"{["), b'"'[0]
 
 
 class Elements:
-    """Finds the objects in an array whose bytes are still coming, each byte looked at once."""
+    """Finds the objects in an array whose bytes are still arriving; it reads each byte once."""
 
     def __init__(self, raw: bytearray) -> None:
         self.closed = False
-        """The array's own bracket has come."""
+        """Whether the array's closing bracket has come."""
         self._raw = raw
         self._at = self._start = self._depth = 0
         self._quoted = False
 
     def more(self) -> list[Frame]:
-        """Return the objects that became whole since the last call, as nameless events."""
+        """Return the objects completed since the last call, as events without a name."""
         found: list[Frame] = []
         while not self.closed:
             passed = (_INSIDE if self._quoted else _OUTSIDE).match(self._raw, self._at)
             at = self._at = passed.end() if passed is not None else self._at
             if at == len(self._raw) or (self._quoted and self._raw[at] != _QUOTE):
-                break  # the other one that stops a string is half an escape
+                break  # no quote, so the match stopped at an escape of which half has come
             self._at += 1
             if self._raw[at] == _QUOTE:
                 self._quoted = not self._quoted
@@ -135,7 +135,7 @@ class Elements:
             else:
                 self._depth -= 1
                 self.closed = self._depth < 1
-                if self._depth == 1:  # the last brace of an element
+                if self._depth == 1:  # the closing brace of an element
                     found.append(Frame("", bytes(self._raw[self._start : self._at]), self._at))
         return found
 
@@ -151,16 +151,16 @@ class FirstArray(FirstStream):
         try:
             shown = self._read(self._elements.more())
         except Enough as enough:
-            shown = enough.show  # what is handed over as it came needs its last bracket
+            shown = enough.show  # keep reading: an answer that passes needs its last bracket
         if self._elements.closed:
             self._seen = len(self._replay.raw)
         return shown
 
     def result_by_labels(self) -> AttemptResult | None:
-        """Without its last bracket the array is no JSON: such an end has to be written."""
+        """Return `None` before the last bracket: the array is no JSON, its end must be written."""
         return super().result_by_labels() if self._elements.closed else None
 
     @staticmethod
     def frames(raw: bytearray, start: int = 0, *, final: bool = False) -> list[Frame]:
-        """Return all elements that have come."""
+        """Return all elements that have arrived, as events without a name."""
         return Elements(raw).more()

@@ -1,7 +1,7 @@
-"""The parts of a Gemini answer: which kind of block each is, and how blocks become parts again.
+"""The parts of a Gemini answer: converts them into blocks, and blocks into parts.
 
-A part under a signature, or with any field but its text, is kept as it came (`part` in the block's
-beginning). Everything else is plain text, visible or thought.
+A part with a signature, or with any field besides its text, is kept as it came (as `part` in the
+block's start). All other parts are plain text, visible or thought.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from continuation.types import Json
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps, loads
 
 SIGNATURE = "signature"
-"""A signature that stands beside no text: an empty text under one, or the signature alone."""
+"""Kind of a part with a signature and no text: an empty text, or only the signature."""
 RESULTS = {"executableCode": "codeExecutionResult", "toolCall": "toolResponse"}
-"""What the provider runs itself -> what came of it."""
+"""Kinds of calls that the provider runs itself, and the kind of their result."""
 IMAGE = "inlineData"
-"""What code that the provider ran has drawn; a chat sends it back as it came."""
+"""Kind of an image drawn by code that the provider ran; a chat sends it back as it came."""
 KNOWN = frozenset({TEXT, TOOL_CALL, SIGNATURE, IMAGE, *RESULTS, *RESULTS.values()}) | THINKING
 _BESIDE = frozenset({"thought", "thoughtSignature", "partMetadata"})
 _THOUGHT = "thinking"
 
 
 def kind_of(part: Json) -> str:
-    """Return the kind of block that a part is."""
+    """Return the kind of a part's block."""
     text = part.get("text")
     if isinstance(text, str):
         if not text and part.get("thoughtSignature"):
@@ -38,12 +38,12 @@ def kind_of(part: Json) -> str:
 
 
 def plain(part: Json) -> bool:
-    """Whether a part is nothing but text, which other text can be joined to."""
+    """Whether a part holds only text, to which other text can be joined."""
     return isinstance(part.get("text"), str) and part.keys() <= {"text", "thought"}
 
 
 def block_of(part: Json) -> Json:
-    """Return the beginning of the block that a part is; plain text comes as deltas."""
+    """Return the start of a part's block; plain text is not in it, but follows as deltas."""
     kind = kind_of(part)
     if plain(part):
         return {"type": kind, "text": ""} if kind == TEXT else {"type": kind}
@@ -64,21 +64,21 @@ def part_of(block: Block) -> Json:
 
 
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\['((?:[^'\\]|\\.)*)'\]|\[(\"(?:[^\"\\]|\\.)*\")\]")
-"""One step of a path into the arguments of a call: a member or an element."""
+"""Matches one step of a JSON path into a call's arguments: a member or an element."""
 _VALUES = ("stringValue", "numberValue", "boolValue", "nullValue")
 _NAME = re.compile(r"[^\W\d]\w*")
 
 
 def put_together(call: Block) -> tuple[Json, bool] | None:
-    """Return the arguments that came in pieces, and whether the last breaks off inside a string.
+    """Return arguments that came in pieces, and whether the last one stops inside a string.
 
-    What a piece went on in stands last. `None`: a piece is of a kind that is not known.
+    The member that a piece added to is the last one. `None`: a piece is of an unknown kind.
     """
     whole: Any = loads(dumps(call.start.get("input") or {}))
     before: object = None
-    """The path that the next piece may go on in."""
+    """The path of the string that the next piece may continue; `None`: no string is open."""
     steps, text = list[str | int](), list[str]()
-    """Where the last value was put, and what follows it there: joined once, however many come."""
+    """The path of the last value, and the pieces that continue it: joined once, at its end."""
     for delta in call.deltas:
         function_call = as_json(as_json(delta.get("part")).get("functionCall"))
         for piece in map(as_json, as_list(function_call.get("partialArgs"))):
@@ -110,7 +110,7 @@ def _step(found: re.Match[str]) -> str | int:
 
 
 def _append(node: Any, steps: Sequence[str | int], text: Sequence[str]) -> None:
-    """Add text to the value where the steps lead."""
+    """Append pieces of text to the value at the path `steps`."""
     for step in steps[:-1] if text else ():
         node = node[step]
     if text:
@@ -118,7 +118,7 @@ def _append(node: Any, steps: Sequence[str | int], text: Sequence[str]) -> None:
 
 
 def _put(node: Any, steps: Sequence[str | int], value: Any) -> bool:
-    """Put a value where the steps lead; `False`: they lead nowhere."""
+    """Set the value at the path `steps`; `False`: there can be no such path."""
     for step, more in zip(steps, (*steps[1:], None), strict=True):
         empty: Any = value if more is None else [] if isinstance(more, int) else {}
         if isinstance(node, list) and isinstance(step, int) and step in {len(node) - 1, len(node)}:
@@ -134,7 +134,7 @@ def _put(node: Any, steps: Sequence[str | int], value: Any) -> bool:
 
 
 def pieces(whole: Any, had: Any, path: str = "$") -> Iterator[Json]:
-    """Yield the pieces that arguments have beyond those that came."""
+    """Yield `partialArgs` pieces for what the arguments `whole` have and `had` does not."""
     if isinstance(whole, (dict, list)):
         known = dict(_items(had))
         for key, value in _items(whole):
@@ -154,7 +154,7 @@ def _items(node: object) -> Iterable[tuple[str | int, Any]]:
 
 
 def joined(parts: Iterable[Json]) -> list[Json]:
-    """Join plain texts that stand side by side, and leave out empty ones."""
+    """Return the parts with adjacent plain texts of one kind joined and empty ones left out."""
     found: list[Json] = []
     for part in parts:
         last = found[-1] if found else {}
@@ -169,14 +169,14 @@ def joined(parts: Iterable[Json]) -> list[Json]:
 
 
 def merged(blocks: Sequence[Block]) -> list[Json]:
-    """Return the parts of an answer in one piece, without a call of which nothing arrived."""
+    """Return an answer's blocks as joined parts, without calls of which nothing arrived."""
     return joined(part_of(b) for b in blocks if b.kind != TOOL_CALL or "part" in b.start)
 
 
 def spoken(parts: Iterable[Json]) -> list[Json]:
-    """Return what of an answer a later request may carry when no call of it has been run.
+    """Return the parts of an answer that a later request may contain if no call has been run.
 
-    Thoughts only under a signature: without one they are a summary, no part of the model's turn.
+    Thoughts need a signature: without one they are a summary, not a part of the model's turn.
     """
     kept = joined(
         part
@@ -186,33 +186,33 @@ def spoken(parts: Iterable[Json]) -> list[Json]:
     return kept if any(not plain(part) or as_text(part["text"]).strip() for part in kept) else []
 
 
-# --- what stands beside the content --------------------------------------------------------------
+# --- a candidate's fields beside its content -----------------------------------------------------
 #
-# Grounding, citations, ratings of several attempts, as one. Places in it speak of one attempt's own
-# text and lists. In the merged answer that text stands behind what came before it.
+# Grounding, citations and ratings of several attempts are merged into one. Their positions refer to
+# one attempt's own text and lists. In the merged answer that text follows earlier attempts' text.
 
 Place = tuple[int, int]
-"""Number of a part, and bytes of text that stand before in it."""
+"""Number of a part, and a count of bytes in its text."""
 
 
 class Shift:
-    """How the places of one attempt move: of `own`, its parts, in `turn`, those of the turn so far.
+    """Moves an attempt's positions from `own`, its parts, to `turn`, the parts of the turn so far.
 
-    `before` is what stood beside the attempts before it. The attempt's text ends where the turn's
-    text ends, so its parts are counted from there.
+    `before`: the candidates' fields of earlier attempts. The attempt's text ends where the turn's
+    text ends, so its parts are counted from the end.
     """
 
     def __init__(self, own: Sequence[Json], turn: Sequence[Json], before: Iterable[Json]) -> None:
         self._own, self._turn = _texts(own), _texts(turn)
         grounding = (as_json(item.get("groundingMetadata")) for item in before)
         self._chunks = sum(len(as_list(meta.get("groundingChunks"))) for meta in grounding)
-        """Grounding chunks of earlier attempts."""
+        """How many grounding chunks earlier attempts have."""
         before_it = sum(size for _, size in self._turn) - sum(size for _, size in self._own)
         self._bytes = max(0, before_it)
-        """Bytes of visible text before the attempt's own."""
+        """Bytes of visible text in the turn before the attempt's own."""
 
     def _place(self, part: int) -> Place:
-        """Return where a part of the attempt is in the merged answer."""
+        """Return a part's number in the merged answer, and the bytes before its text there."""
         rank = sum(1 for number, _ in self._own if number < part)
         at = len(self._turn) - len(self._own) + rank
         if rank >= len(self._own) or not 0 <= at < len(self._turn):
@@ -220,7 +220,7 @@ class Shift:
         return self._turn[at][0], max(0, self._turn[at][1] - self._own[rank][1])
 
     def moved(self, beside: Json) -> Json:
-        """Return what stood beside the attempt with its places in the merged answer."""
+        """Return an attempt's candidate fields with their positions in the merged answer."""
         found = dict(beside)
         if grounding := as_json(beside.get("groundingMetadata")):
             listed = as_list(grounding.get("groundingSupports"))
@@ -248,7 +248,7 @@ class Shift:
 
 
 def gathered(items: Iterable[Json]) -> Json:
-    """Return several of them as one: lists are joined, of ratings and single values the last."""
+    """Merge several candidates' fields: lists are joined; for others, and each rating, the last."""
     found: Json = {}
     for key, value in ((key, value) for item in items for key, value in item.items()):
         before = found.get(key)
@@ -265,7 +265,7 @@ def gathered(items: Iterable[Json]) -> Json:
 
 
 def _span(item: Json, size: int) -> Json:
-    """Move a span of bytes; a beginning of 0 is absent on the wire."""
+    """Return a span moved by `size` bytes; a `startIndex` of 0 is absent on the wire."""
     if not size or "endIndex" not in item:
         return item
     start, end = (as_int(item.get(key)) or 0 for key in ("startIndex", "endIndex"))

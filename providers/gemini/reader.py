@@ -1,8 +1,8 @@
-"""A Gemini answer told as block events, chunk by chunk.
+"""Reads a Gemini answer as block events, chunk by chunk.
 
-Each chunk is a whole response. Its usage is the running total of the attempt; what stands beside
-the content (grounding, citations, ratings) is gathered for the end. Only the first candidate is
-read: requests for several are not ours.
+Each chunk is a whole response. Its usage is the running total of the attempt; the candidate's other
+fields (grounding, citations, ratings) are collected for the end. Only the first candidate is read:
+requests for several are not healed.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _MALFORMED = "MALFORMED_FUNCTION_CALL"
 _UNSAID = frozenset({"", "FINISH_REASON_UNSPECIFIED"})
 _UNNAMED = "a function"
 _UNSET = 8_192
-"""The lowest limit that is told of where a request sets none."""
+"""Tokens: the lowest documented limit for a request that sets none."""
 _HOP = 65_536
-"""What one attempt brings at most, whatever its limit."""
+"""Tokens: the largest output of one attempt, whatever its limit."""
 _OF_ANSWER = frozenset({"content", "finishReason", "index", "continuationToken", "finishMessage"})
 _COUNTS = "usageMetadata"
 _OF_CHUNK = frozenset({"candidates", _COUNTS, "promptFeedback"})
 
 
 class GeminiReader(PlainReader):
-    """Tells one attempt, whose request set the given limit."""
+    """Reads one attempt; `limit`: the output limit of its request, in tokens; `None`: none."""
 
     def __init__(self, limit: int | None) -> None:
         self._limit = limit
@@ -42,18 +42,18 @@ class GeminiReader(PlainReader):
         self._begun = False
         self._open: tuple[int, str] | None = None
         self._streaming = False
-        """The open block is a call whose arguments come in pieces."""
+        """Whether the open block is a call whose arguments come in pieces."""
         self._usage: Json = {}
         self._beside: list[Json] = []
         self._finished = False
         self._chatty = False
-        """The server says STOP beside each text, as those of 2024 did."""
+        """Whether the server sends STOP with each text, as servers of 2024 did."""
         self._cut = False
-        """It said that the limit was reached, and no more text since."""
+        """Whether MAX_TOKENS has come, and no more text since."""
         self._bare = False
-        """The last chunk had no candidate."""
+        """Whether the last chunk had no candidate."""
         self._token: str | None = None
-        """Goes on from all that was said; one that more was said behind is of no use."""
+        """The token that continues after all content so far; `None`: content came after it."""
         self._plain = PlainEvents(_string, {_COUNTS: COUNTS})
 
     def events(self, frame: _sse.Frame) -> Sequence[Json]:
@@ -69,7 +69,7 @@ class GeminiReader(PlainReader):
         return events
 
     def _count_plain(self) -> None:
-        """Take the count of the plain chunk that came last, if there was one."""
+        """Take the usage of the last chunk that was matched without parsing, if there is one."""
         if counts := self._plain.beside(_COUNTS):
             self._usage = as_json(loads(counts))
 
@@ -78,7 +78,7 @@ class GeminiReader(PlainReader):
         return list(self._end_of_bytes())
 
     def body(self, chunks: Sequence[object], *, whole: bool) -> Iterator[Json]:
-        """Tell an answer that came in one piece; `whole`: no end is needed to show that it is."""
+        """Yield the events of a body's chunks; `whole`: it is complete even without a reason."""
         for chunk in chunks:
             yield from self._tell(chunk)
         yield from self._end_of_bytes(whole=whole)
@@ -86,7 +86,7 @@ class GeminiReader(PlainReader):
     # --- chunks --------------------------------------------------------------------------------
 
     def _tell(self, given: object) -> Iterator[Json]:
-        """Tell one decoded chunk."""
+        """Yield the events of one decoded chunk."""
         if not (chunk := as_json(given)):
             yield {"type": "no response"}
             return
@@ -109,7 +109,7 @@ class GeminiReader(PlainReader):
             yield _blocks.closing(reason, self._usage, feedback=feedback)
             yield ENDED
             return
-        # Only the first candidate is read, if the chunk is about it.
+        # Only the first candidate (index 0) is read, if the chunk has it.
         candidates = [as_json(candidate) for candidate in as_list(chunk.get("candidates"))]
         candidate = next((c for c in candidates if not c.get("index")), None)
         self._bare = candidate is None
@@ -126,18 +126,18 @@ class GeminiReader(PlainReader):
         reason = as_text(candidate.get("finishReason"))
         self._cut = self._cut and not events
         if self._cut and reason == _ENDS:
-            reason = LENGTH  # a closing word of what stands between, for the same end
+            reason = LENGTH  # a server in between sends its own STOP for the same end
         self._chatty = self._chatty or bool(self._finished and events)
         ends = [] if reason in _UNSAID else list(self._finish(reason, candidate))
-        # What is last in a chunk decides whether it waits for the end.
+        # The last event of a chunk decides whether the chunk is held until the end.
         flows = self._chatty and reason == _ENDS
         yield from (*ends, *events) if flows else (*events, *ends)
         if not (events or ends):
-            # Counts are no content. Held back until text follows: a chat takes a chunk without
-            # content for a turn that failed.
+            # A chunk with counts only: held until text follows, since a chat takes a chunk without
+            # content for a failed turn.
             yield _blocks.closing(None, self._usage)
         if token and (self._finished or not ends):
-            # A checkpoint: a stream that breaks off behind it is gone on from there.
+            # A checkpoint: a stream that is dropped after it is continued from there.
             yield _blocks.closing(None, token=token)
 
     # --- parts ---------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ class GeminiReader(PlainReader):
     def _part(self, part: Json) -> Iterator[Json]:
         kind = kind_of(part)
         call = as_json(part["functionCall"]) if kind == TOOL_CALL else {}
-        goes_on = self._streaming and not call.get("name")  # an end has no name
+        goes_on = self._streaming and not call.get("name")  # only a call's first piece has a name
         if call.get("willContinue") or (kind == TOOL_CALL and goes_on):
             # A call whose arguments come in pieces (Vertex).
             if goes_on:
@@ -167,11 +167,11 @@ class GeminiReader(PlainReader):
             yield _blocks.delta(self._count, f"{key}_delta", **{key: text})
 
     def _whole(self, part: Json, kind: str) -> Iterator[Json]:
-        """Tell a part that stands for itself."""
+        """Yield the events of a part that is a block of its own."""
         yield from self._stop()
         traits = {"loose": kind in THINKING, "sealed": kind in {TEXT, SIGNATURE}}
-        # A call comes whole or not at all. A signature may stand at the end of any answer: a call
-        # before it whose arguments were streamed is not whole for that.
+        # A call in one part is whole. A signature may end any answer, so it does not show that a
+        # call before it, whose arguments were streamed, is whole.
         traits |= {"finished": kind == TOOL_CALL, "mute": kind == SIGNATURE}
         yield self._start(block_of(part), args_verified=True, **traits)
         if kind in THINKING | {TEXT}:
@@ -185,7 +185,7 @@ class GeminiReader(PlainReader):
         return _blocks.start(self._count, block, **traits)
 
     def _stop(self) -> Iterator[Json]:
-        """End the open block; a call whose last piece did not come never ends."""
+        """End the open block; a call whose last piece did not come gets no end."""
         if self._open is not None and not self._streaming:
             yield _blocks.stop(self._open[0])
         self._open, self._streaming = None, False
@@ -193,13 +193,13 @@ class GeminiReader(PlainReader):
     # --- the end -------------------------------------------------------------------------------
 
     def _finish(self, reason: str, candidate: Json) -> Iterator[Json]:
-        """Tell a finish reason; that it is the end only the end of the bytes says.
+        """Yield the events of a finish reason; the answer ends only with the end of the bytes.
 
-        Behind it there may be a last count or a signature, and some servers say it with each chunk.
+        A last count or a signature may follow it, and some servers send it with each chunk.
         """
         more: Json = {"finishMessage": candidate.get("finishMessage")}
         if reason == _MALFORMED and self._spent(self._limit or _UNSET):
-            # It wrote a call until the limit, and nothing of that call arrived.
+            # The model wrote a call up to the limit, and nothing of that call arrived.
             yield from self._stop()
             yield self._start(
                 {"type": TOOL_CALL, "name": _UNNAMED, "input": {}}, args_verified=False
@@ -210,7 +210,7 @@ class GeminiReader(PlainReader):
         self._finished, self._cut = True, reason == LENGTH
 
     def _end_of_bytes(self, *, whole: bool = False) -> Iterator[Json]:
-        # An answer without a candidate that spent its limit: thinking can eat it all.
+        # An answer without a candidate that spent its limit: thinking can use up all of it.
         used_up = output_of(self._usage) and self._spent(min(self._limit or 0, _HOP))
         if not self._finished and self._bare and used_up:
             yield _blocks.closing(LENGTH, self._usage, beside=self._beside)
@@ -220,12 +220,12 @@ class GeminiReader(PlainReader):
             yield ENDED
 
     def _spent(self, limit: int) -> bool:
-        """Whether the answer cost as good as all of a limit; thinking stops a little before it."""
+        """Whether nearly all of a limit (tokens) was spent; thinking stops a little before it."""
         return (output_of(self._usage) or 0) >= limit - max(16, limit // 20)
 
 
 def output_of(usage: Json) -> int | None:
-    """Return all output tokens, thinking included; what is nothing is absent on the wire."""
+    """Return all output tokens, thinking included; `None`: unknown. A count of 0 is not sent."""
     counts = [as_int(usage.get(key)) for key in ("candidatesTokenCount", "thoughtsTokenCount")]
     known = [count for count in counts if count is not None]
     prompt, total = (as_int(usage.get(key)) for key in ("promptTokenCount", "totalTokenCount"))
@@ -235,7 +235,7 @@ def output_of(usage: Json) -> int | None:
 
 
 def _string(chunk: Json) -> object:
-    """Return the text of a chunk that says nothing beside it."""
+    """Return the text of a decoded chunk; `None`: its candidate has fields to collect."""
     (candidate,) = as_list(chunk["candidates"])
     (part,) = as_list(as_json(candidate["content"])["parts"])
     return part["text"] if candidate.keys() <= _OF_ANSWER else None

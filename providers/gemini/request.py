@@ -34,9 +34,9 @@ _PATH = re.compile(
 _VERTEX = re.compile(r"/(?:publishers|endpoints)/")
 _GENERATION = re.compile(r"gemini-(\d+)")
 _HOP_MOST = 65_536
-"""What one request of a stream brings at most, of a model that answers in hops..."""
+"""Tokens: the largest output of one streamed request to a model that answers in hops."""
 _UNARY_MOST = 32_768
-"""...and what one that is not streamed may ask for."""
+"""Tokens: the largest limit of one that is not streamed."""
 _SCHEMAS = ("responseSchema", "responseJsonSchema", "responseFormat")
 _LEAST = 512
 """Tokens; the smallest thinking budget that all models with budgets take."""
@@ -53,7 +53,7 @@ _PREFILL = re.compile(r"ending with a model turn|last turn cannot be model|prefi
 class GenerateRequest(BaseRequest):
     """One generateContent request of the caller's.
 
-    `unbounded` stays `False`: without a limit it may be 8,192, and nobody says so.
+    `unbounded` stays `False`: the default limit may be 8,192, which no response reports.
     """
 
     turns_key = "contents"
@@ -72,12 +72,12 @@ class GenerateRequest(BaseRequest):
         generation = _GENERATION.match(self.model)
         self._generation = int(generation[1]) if generation is not None else None
         self._hops = self._generation is not None and self._generation >= 4
-        """The model answers in hops and shares one window between input and output."""
+        """Whether the model answers in hops, and input and output share one context window."""
         self.unary_ceiling = _UNARY_MOST if self._hops else None
         self.hop_ceiling = _HOP_MOST if self._hops else None
-        # JSON by a schema, or by a call that the model is forced to make. An answer that began in
-        # an earlier request counts as such too: it can be asked for again, but a recovery would
-        # have to tell the model the text before it, which is not known here.
+        # Structured: JSON by a schema, or a forced call. An answer that began in an earlier request
+        # is treated alike: it can be requested again, but a recovery would need the text before it,
+        # which is not known here.
         calling = _Setting(_Setting(body, "toolConfig").value, "functionCallingConfig")
         self._shaped = as_text(self._config.get("responseMimeType")) not in {
             "",
@@ -86,10 +86,10 @@ class GenerateRequest(BaseRequest):
         self._bound = calling.get("mode") == "ANY" or bool(_get(body, "continuationToken"))
         self.structured = self._shaped or self._bound
         self._asked = body
-        """What the attempt that is to be gone on from by a token was asked."""
+        """The body of the attempt that a token continues."""
 
     def untouched(self, policy: Policy) -> str | None:
-        """Why this request is not ours to heal."""
+        """Return why this request must not be healed; `None`: it may be."""
         count = as_int(self._config.get("candidateCount"))
         if count is not None and count > 1:
             return f"candidateCount {count}: several answers"
@@ -112,7 +112,7 @@ class GenerateRequest(BaseRequest):
         return GeminiMessageBuilder(self._codec, policy)
 
     def with_less_thinking(self) -> GenerateRequest | None:
-        """Lower the thinking level, or the budget where the model has budgets (before 3)."""
+        """Lower the thinking level, or the budget of models before 3; `None`: it is low already."""
         config = _Setting(self._config.value, "thinkingConfig")
         level, budget = as_text(config.get("thinkingLevel")), as_int(config.get("thinkingBudget"))
         budgets = budget is not None or (self._generation or 3) < 3
@@ -124,7 +124,7 @@ class GenerateRequest(BaseRequest):
         return self._like({**self.body, self._config.name: lowered})
 
     def hop(self, answer: Turn, limit: int | None) -> Outgoing:
-        """Return the request last answered, with its token: the limit is that of all hops."""
+        """Return the last request with the answer's token; the limit is that of all hops."""
         body = {**self._asked, "continuationToken": answer.token}
         body.pop("continuation_token", None)
         return self._send(body, limit)
@@ -133,12 +133,12 @@ class GenerateRequest(BaseRequest):
         """Classify an error answer to a later attempt."""
         text, label = message_of(body), label_of(head.status, body)
         if head.status in _BUSY:
-            # The seconds of a `google.rpc.RetryInfo`, which stands in place of a header.
+            # The seconds of a `google.rpc.RetryInfo` in the body: there is no header for it.
             delay = _DELAY.search(body)
             wait = float(delay[1]) if delay else None
             return ClassifiedError(ErrorKind.RETRYABLE, label, wait=wait)
         if found := _RANGE.search(text):
-            # In a shared window the range is what this prompt leaves of it.
+            # With a shared window the range ends at what this prompt leaves of the window.
             refusal = ErrorKind.CONTEXT_OVERFLOW if self._hops else ErrorKind.CEILING
             return ClassifiedError(refusal, label, int(found[1]) - 1)
         if _PREFILL.search(text):
@@ -146,7 +146,7 @@ class GenerateRequest(BaseRequest):
         return ClassifiedError(ErrorKind.FINAL, label)
 
     def lookup(self) -> Outgoing | None:
-        """Ask `GET .../models/{id}`; Vertex tells no limits there."""
+        """Return `GET .../models/{id}`; `None`: Vertex, which reports no limits there."""
         if _VERTEX.search(self._request.path) or not segment(self.model):
             return None
         return Outgoing(
@@ -154,7 +154,7 @@ class GenerateRequest(BaseRequest):
         )
 
     def looked_up(self, body: bytes) -> int | None:
-        """Read the ceiling; where answers take several hops it may be that of one hop."""
+        """Return the ceiling, in tokens; `None`: unknown, or it may be that of one hop."""
         limit = super().looked_up(body)
         return None if limit is not None and self._hops and limit <= _HOP_MOST else limit
 
@@ -164,7 +164,7 @@ class GenerateRequest(BaseRequest):
         return GenerateRequest(self._request, body, self._codec)
 
     def _add_user(self, turns: list[Any], text: str) -> None:
-        """Add a turn, not a system instruction: beside cached content none is taken."""
+        """Add a turn, not a system instruction: that is refused together with cached content."""
         alternate(turns, "user", "parts", [{"text": text}])
 
     def _add_model(self, turns: list[Any], content: list[Json]) -> None:
@@ -173,7 +173,7 @@ class GenerateRequest(BaseRequest):
     def _send(self, body: Json, limit: int | None) -> Outgoing:
         self._asked = body
         body = self._limited(body, limit)
-        if not self.streamed:  # a body has calls in one piece: ask for them so
+        if not self.streamed:  # the caller's body needs each call in one piece
             tools_of = _Setting(body, "toolConfig")
             calling = _Setting(tools_of.value, "functionCallingConfig")
             if calling.get("streamFunctionCallArguments"):
@@ -186,7 +186,7 @@ class GenerateRequest(BaseRequest):
         )
 
     def _for_recovery(self, body: Json, answer: Turn) -> Json:
-        """Lift the output constraint: what goes on from half a document is no whole document."""
+        """Drop the output constraint, since the rest of a document is not a valid document."""
         config = _Setting(body, "generationConfig")
         for key in ("responseMimeType", *_SCHEMAS) if self._shaped else ():
             config = _Setting({**body, config.name: config.without(key)}, "generationConfig")
@@ -224,7 +224,7 @@ class GenerateRequest(BaseRequest):
 
 
 class _Setting:
-    """One object in a request; names come in camelCase or in snake_case, as the server has it."""
+    """One object in a request; its keys may be in camelCase or snake_case, as the server allows."""
 
     def __init__(self, body: Json, name: str) -> None:
         self.body = body
@@ -235,7 +235,7 @@ class _Setting:
         return _get(self.value, key)
 
     def put(self, key: str, value: object) -> Json:
-        """Return the request with another value there."""
+        """Return the request's body with another value for a key of this object."""
         return {**self.body, self.name: {**self.without(key), key: value}}
 
     def without(self, key: str) -> Json:
@@ -243,7 +243,7 @@ class _Setting:
 
 
 def _in_json_schema(shape: object) -> object:
-    """Write a schema of Gemini's own kind, whose types are in capitals, as JSON Schema has it."""
+    """Convert Gemini's own kind of schema, with types in capitals, into JSON Schema."""
     if isinstance(shape, dict):
         schema = {key: _in_json_schema(value) for key, value in as_json(shape).items()}
         kind = schema.get("type")
@@ -260,7 +260,7 @@ def _snake(name: str) -> str:
 
 
 class Gemini:
-    """The dialect object."""
+    """The dialect of generateContent."""
 
     name = "gemini"
     history: str | None = "gemini"
@@ -275,7 +275,7 @@ class Gemini:
         return GenerateRequest(request, read_body(request))
 
     def keep_alive(self, opening: bytes) -> bytes:
-        """Add an empty text; a comment would be JSON to some readers, and break others."""
+        """Return a chunk with an empty text: a comment breaks readers that expect JSON."""
         first = sse.first_json(opening)
         content: Json = {"parts": [{"text": ""}], "role": "model"}
         chunk: Json = {"candidates": [{"content": content, "index": 0}]}
@@ -283,7 +283,7 @@ class Gemini:
         return b"data: %b\r\n\r\n" % dumps(chunk)
 
     def joined(self, parts: Iterable[Json]) -> list[Json]:
-        """Return the parts of an answer that came in pieces: plain texts joined, all else as is."""
+        """Return the parts of an answer with adjacent plain texts joined, the others unchanged."""
         return joined(parts)
 
 

@@ -16,21 +16,21 @@ from continuation.wire.json_values import as_json, as_list, as_text, dumps
 from continuation.wire.text_template import PlainWriter
 
 _NO_TEXT: Json = {"text": ""}
-"""A chat takes an answer without a part for one that failed, and forgets what it was asked."""
+"""Part of an answer without content: a chat takes one without parts for a failed turn, drops it."""
 
 
 class GeminiWriter(Writer):
-    """One answer. Parts that stand for themselves wait for text, or else for the end.
+    """Writes one answer. Parts that are no plain text are held until text or the end follows.
 
-    So calls come in one chunk, and the end with a part: a chat keeps a content for each chunk, and
-    calls in different contents are refused together with their results.
+    So all calls come in one chunk, and the end has a part: a chat records a content for each chunk,
+    and the provider refuses calls in different contents when their results are sent.
     """
 
     def __init__(self, array: Callable[[], bool]) -> None:
-        """`array`: whether chunks are the elements of an array; asked when one is written."""
+        """Set `array`: whether chunks are elements of an array; called for each chunk."""
         self._array = array
         self._begun = False
-        """The array's bracket is out, with an element."""
+        """Whether the array's opening bracket and an element have been written."""
         self._message: Json = {}
         self._waiting: list[Json] = []
         self._had = 0
@@ -43,7 +43,7 @@ class GeminiWriter(Writer):
     def start(self, index: int, block: Block) -> bytes:
         if "part" in block.start:
             self._waiting.append(part_of(block))
-        # From here on an element stands before what would end the answer (`closing`).
+        # Written now, so that in an array an element precedes the bytes of `closing`.
         return self._content([_NO_TEXT]) if self._array() and not self._begun else b""
 
     def delta(self, index: int, block: Block, delta: Json) -> bytes:
@@ -57,7 +57,7 @@ class GeminiWriter(Writer):
             text = as_text(delta.get("text"))
             if self._waiting or not self._begun:
                 return self._flush({"text": text})
-            # One behind another needs nothing but its own chunk.
+            # Nothing is held, so the text needs only a chunk of its own.
             return self._plain.write(None, text, lambda text, _: self._content([{"text": text}]))
         if kind == "thinking_delta":
             return self._flush({"text": delta.get("thinking"), "thought": True})
@@ -83,7 +83,7 @@ class GeminiWriter(Writer):
     # --- chunks --------------------------------------------------------------------------------
 
     def _flush(self, *more: Json) -> bytes:
-        """Write what waited, then each of `more` in a chunk of its own."""
+        """Return a chunk with the held parts, then one chunk for each of `more`."""
         waiting, self._waiting = self._waiting, []
         return b"".join(self._content(parts) for parts in (waiting, *([p] for p in more)) if parts)
 
@@ -105,17 +105,17 @@ class GeminiWriter(Writer):
         return {**response, **counts, **head}
 
     def _end(self, delta: Json, parts: list[Json]) -> Json:
-        """Return the response that ends the answer: why, and what stood beside the content."""
+        """Return the response that ends the answer, with its reason and the candidates' fields."""
         feedback, reason = as_json(delta.get("feedback")), as_text(delta.get("stop_reason"))
         if feedback and feedback.get("blockReason") == reason:
             return {"promptFeedback": feedback}
         token = ""
         if reason in {LENGTH, "CONTINUATION"}:
-            # A pause would have the SDK go on by the token, whatever it was that stopped us.
+            # After CONTINUATION the SDK would continue by the token, even if we had to stop.
             token = as_text(delta.get("token"))
             reason = as_text(delta.get("finishReason")) or LENGTH
         items = [as_json(item) for item in as_list(delta.get("beside"))]
-        # Without what the caller has had in the chunk itself that it stood beside.
+        # Without the fields that the caller has had already, in a chunk passed on as it came.
         had = range(self._had + 1)
         new = (as_json(item.get("candidate")) for item in items if item.get("chunk") not in had)
         ending: Json = {

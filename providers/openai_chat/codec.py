@@ -22,7 +22,7 @@ from continuation.wire.json_values import as_json, as_list, parsed
 
 _STOPS = {
     "length": Stop.LENGTH,
-    # Gateways that pass on what another format calls it.
+    # Gateways that pass on the word of another format.
     "max_tokens": Stop.LENGTH,
     "max_output_tokens": Stop.LENGTH,
     "model_length": Stop.WINDOW,  # Mistral
@@ -30,7 +30,7 @@ _STOPS = {
     "content_filter": Stop.REFUSED,
     "sensitive": Stop.REFUSED,  # Zhipu
     "refusal": Stop.REFUSED,
-    # The server broke off: DeepSeek, SGLang, Zhipu, OpenRouter.
+    # The server stopped early: DeepSeek, SGLang, Zhipu, OpenRouter.
     "insufficient_system_resource": Stop.DROPPED,
     "aborted": Stop.DROPPED,
     "abort": Stop.DROPPED,
@@ -42,7 +42,7 @@ _CALLS = re.compile(rb'"(?:tool_calls|function_call)"\s*:\s*(?:\[\s*\{|\{)')
 
 
 class ChatCodec(WireCodec):
-    """The answers to one Chat request."""
+    """The codec of Chat Completions, for one request."""
 
     ended = "stop"
     called = "tool_calls"
@@ -68,7 +68,7 @@ class ChatCodec(WireCodec):
         return ChatWriter(usage_asked=self._usage_asked)
 
     def to_events(self, body: Json) -> Iterator[Json]:
-        """Tell a whole completion as the events it would have been streamed as."""
+        """Yield the block events of a whole completion; none if it has no choices."""
         choices = as_list(body.get("choices"))
         if not choices:
             return
@@ -92,18 +92,18 @@ class ChatCodec(WireCodec):
         return CHAT.write(native, usage) if native else native
 
     def wire(self, block: Block) -> Json:
-        """Return the block as the part of an assistant message it is."""
+        """Return the block as an assistant message that holds it alone."""
         return folded([block])
 
     def quick_body(self, body: bytes | bytearray) -> AttemptResult | None:
-        """Calls get a full look: servers label a cut one as finished (vLLM: `tool_calls`)."""
+        """Return `None` for calls too: servers label cut ones as ended (vLLM: `tool_calls`)."""
         reasons = {match[1] for match in _REASON.finditer(body)}
         if len(reasons) != 1 or _CALLS.search(body) is not None:
             return None
         return self.quick_result(body, (reasons.pop() or b"").decode() or None)
 
     def quick_calls(self, raw: bytearray, sketch: Segment) -> ToolCallState:
-        """Read the calls again, from the first one on: no label proves them whole."""
+        """Parse the calls, from the first one on: no stop reason proves them whole."""
         if not sketch.calls:
             return ToolCallState.NONE
         found = _CALLS.search(raw)
@@ -120,7 +120,7 @@ class ChatCodec(WireCodec):
 
 # --- a stream, unparsed ---------------------------------------------------------------------------
 #
-# Inside JSON text a quote is escaped, so bytes that hold a bare one are what they look like.
+# Inside a JSON string a quote is escaped, so a key with bare quotes in the bytes is a real key.
 
 _SPELLINGS = tuple(
     (
@@ -140,16 +140,16 @@ _NEVER = b"\0"
 _STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+')
 _ARGUMENTS = re.compile(rb'"arguments"\s*:\s*"((?:[^"\\]|\\.)*)"')
 _CALL = b"_call"
-"""What `tool_calls` and `function_call` have in common."""
+"""A part of both `tool_calls` and `function_call`."""
 _SAMPLES = 8
-"""How often an answer's chunks are taken for a pattern; some servers never repeat themselves."""
+"""How often a pattern is made from an answer's chunks; some servers send no two chunks alike."""
 
 
 class ChatPath:
-    """Finds chunks that are mere text: a null reason, a text, and nothing of a call.
+    """Recognizes chunks that hold only text: a null reason, a text, and no piece of a call.
 
-    A server writes each chunk like the one before. So what stands before the text and behind it is
-    taken from the first chunk that was looked at closely, and the others are compared with that.
+    The chunks of an answer are alike. So the bytes before and after the text are taken from the
+    first chunk that was examined, and other chunks are compared with them.
     """
 
     blank = b"\n\n"
@@ -157,21 +157,21 @@ class ChatPath:
     def __init__(self) -> None:
         self._null, self._text, self._thoughts = _SPELLINGS[0]
         self._head = self._tail = _NEVER
-        """The bytes before a chunk's text from its line's beginning, and those behind it."""
+        """The bytes before a chunk's text, from the beginning of its line, and those after it."""
         self._before = self._behind = slice(1)
-        """Where these are in a chunk, as slices: behind the text, without the blank line."""
+        """Slices of a chunk: the bytes before its text, and the rest without the blank line."""
         self._samples = _SAMPLES
         self._called = False
-        """A call has begun; the rest of its pieces needs no look."""
+        """Whether a call has begun; then its other pieces are not examined."""
 
     def flows(self, chunk: bytes) -> bool:
-        # Hot: once for every event of an uncut answer. Slices and `in` are cheaper than methods.
+        # Hot: runs for each event of an uncut answer. Slices and `in` are cheaper than methods.
         if chunk[self._before] == self._head and chunk[_END] == b"\n\n":
             rest = chunk[self._behind]
             if _LINE not in rest and _RETURN not in rest:  # one event
                 if rest.startswith(self._tail, rest.find(b'"')):
                     return True
-                text = _STRING.match(rest)  # with a quote in it, or with more behind it
+                text = _STRING.match(rest)  # the text has a quote, or more follows the tail
                 return text is not None and rest.startswith(self._tail, text.end())
         return chunk.endswith(b"\n\n") and self._texts(chunk, 0, len(chunk))
 
@@ -180,7 +180,7 @@ class ChatPath:
             return self._texts(raw, start, end)
         if raw.find(_RETURN, start, end) >= 0:
             return False
-        # Two line feeds to an event, none of which can stand inside JSON.
+        # An event has two line feeds, and JSON holds no raw one.
         lines = raw.count(_LINE, start, end)
         if 2 * self._nulls(raw, start, end) != lines:
             return False
@@ -189,12 +189,12 @@ class ChatPath:
         if self._called:
             return _NAMING.search(raw, start, end) is None
         self._called = _calls(raw, start, end)
-        # Some servers say each thought under both names.
+        # Some servers send each thought under both names.
         thoughts = max(raw.count(field, start, end) for field in self._thoughts)
         return not self._called and 2 * thoughts == lines
 
     def _texts(self, raw: bytes | bytearray, start: int, end: int) -> bool:
-        """Whether whole events are text, all of them."""
+        """Whether all of the whole events in `raw[start:end]` are text."""
         if raw.find(_RETURN, start, end) >= 0 or _THOUGHT.search(raw, start, end) is not None:
             return False
         head, lines = self._head, raw.count(_LINE, start, end)
@@ -202,7 +202,7 @@ class ChatPath:
             self._tail, start, end
         ):
             return not _calls(raw, start, end)
-        # No pattern helps: find the same in what each event must hold.
+        # No pattern fits: count what each event of text must contain.
         count = raw.count(b"\n\n", start, end)
         if self._nulls(raw, start, end) != count or _calls(raw, start, end):
             return False
@@ -214,7 +214,7 @@ class ChatPath:
         return True
 
     def _nulls(self, raw: bytes | bytearray, start: int, end: int) -> int:
-        """Count null reasons, as this server writes JSON: it does not change its ways."""
+        """Count null reasons, in the spelling (with a space or not) that this server uses."""
         count = raw.count(self._null, start, end)
         if count:
             return count
@@ -230,7 +230,7 @@ class ChatPath:
         if not line.startswith(b"data:") or b"\n" in line or text is None:
             return
         null = line.find(self._null, text.end())
-        # Where the reason comes first it is part of the head, and nothing may follow the text.
+        # If the reason comes before the text, it is part of the head, and no key may follow.
         end = null + len(self._null) if null >= 0 else text.end() + 2
         if null < 0 and not line.startswith(b'"}', text.end()):
             return
@@ -239,7 +239,7 @@ class ChatPath:
 
 
 def _calls(raw: bytes | bytearray, start: int, end: int) -> bool:
-    """Whether there is a piece of a call; some servers say of every chunk that it has none."""
+    """Whether there is a piece of a call; an empty list of calls, as some servers send, is none."""
     return raw.find(_CALL, start, end) >= 0 and _CALLING.search(raw, start, end) is not None
 
 

@@ -1,7 +1,7 @@
-"""Chat Completions told as block events.
+"""Reads Chat Completions as block events.
 
-A delta, or a whole message, may carry text, reasoning, calls and a vendor's own fields at once;
-each kind becomes a block, and what is nobody's travels with the text.
+A delta, or a whole message, may have text, reasoning, calls and a vendor's own fields at once; each
+kind becomes a block, and other fields go with the block that is open.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ ENVELOPE: Final = ("choices", "usage", "obfuscation")
 _ROLE = ("role", "refusal", "content", "tool_calls", "function_call")
 _STEADY = frozenset({"id", "object", "created", "model", "system_fingerprint", "service_tier"})
 _CALL = frozenset({"index", "id", "type", "function", "custom"})
-"""What of a call's pieces is told otherwise."""
+"""Fields of a call's piece that need no `call_delta`."""
 
 
 class ChatReader(PlainReader):
-    """Tells chunks as block events."""
+    """Reads chunks as block events."""
 
     def __init__(self, profile: Profile, *, unasked: bool = False) -> None:
         """Begin. `unasked`: nobody has asked for usage; where it is told, it is the caller's."""
@@ -70,7 +70,7 @@ class ChatReader(PlainReader):
 
     def _events_of(self, frame: _sse.Frame) -> Iterator[Json]:
         if frame.data.strip() == b"[DONE]":
-            # Without a reason and without a count nobody said that the answer is whole.
+            # With neither a stop reason nor usage, [DONE] alone does not show that it is whole.
             if self._ended or self._counted or self._terminal != "required":
                 yield from (*self._pieces.close(), _blocks.ENDED)
             return
@@ -79,14 +79,14 @@ class ChatReader(PlainReader):
         except ValueError:
             chunk = {}
         if (error := chunk.get("error")) and frame.name in {"", "error"}:
-            given = as_json(error)  # some servers say it in an object, some in a string
+            given = as_json(error)  # an object with some servers, a string with others
             kind = str(given.get("type") or given.get("code") or "error")
             yield {"type": "error", "error": {**given, "type": kind, "lasting": lasting(given)}}
             return
         yield from self._chunk(chunk)
 
     def eof(self) -> Sequence[Json]:
-        """Some servers never say why they end (a profile's `terminal`); that is no drop there."""
+        """Return the end if a stop reason came, or if this server may send none (`terminal`)."""
         if self._ended or (self._terminal == "optional" and self._opened):
             return [*self._pieces.close(), _blocks.ENDED]
         return ()
@@ -103,21 +103,21 @@ class ChatReader(PlainReader):
             first = {k: delta[k] for k in _ROLE[:3] if k in delta and (k == "role" or not delta[k])}
             yield _blocks.opening({**head, "logprobs": "logprobs" in choice, "said": first})
         reason = reason_of(choice)
-        if reason == "stop":  # the word of a gateway that closes what has ended already
+        if reason == "stop":  # a gateway may add its own "stop" after the server's reason
             reason = self._ended or reason
         self._choices |= {as_json(one).get("index") or 0 for one in choices}
         if reason and len(self._choices) > 1:
-            reason = "stop"  # several answers nobody asked for: none of them can be gone on with
+            reason = "stop"  # several answers though the request asked for one: not continued
         usage = as_json(chunk.get("usage"))
         if chunk and not (choices or usage or self._opened):
             yield {"type": "preface", "chunk": chunk}  # Azure's, of the prompt
         if usage:
             self._counted = True
-            if reason is None:  # before the text, so that text is the last word of its chunk
+            if reason is None:  # before the text, so that the text is the chunk's last event
                 counted = {"counted": True} if self._unasked and not choices else {}
                 yield {"type": "message_delta", "delta": counted, "usage": usage}
         if choices:
-            last = reason is not None  # what stands beside the reason is told with it
+            last = reason is not None  # other fields of a chunk with a reason go with the reason
             first = as_json(choice.get("delta"))
             yield from self._pieces.take(first, *(() if last else (choice, chunk)))
         if reason is not None:
@@ -130,9 +130,9 @@ class ChatReader(PlainReader):
 
 
 def _string(chunk: Json) -> object:
-    """Return what `Pieces` takes for a chunk's text, or for more of a call's arguments.
+    """Return a decoded chunk's text, or its piece of a call's arguments.
 
-    Not beside a name: whether that begins another call depends on the arguments so far.
+    `None` for a piece with a name: whether it begins a call depends on the arguments so far.
     """
     delta = as_json(as_list(chunk["choices"])[0]["delta"])
     if not delta.get("tool_calls"):
@@ -144,19 +144,19 @@ def _string(chunk: Json) -> object:
 
 
 def reason_of(choice: Json) -> str | None:
-    """Return why a choice ends; some servers say "" or "null" until it does."""
+    """Return a choice's stop reason; `None`: it has none, or "" or "null", as some servers send."""
     reason = as_text(choice.get("finish_reason"))
     return reason if reason not in {"", "null"} else None
 
 
 def around(choice: Json) -> Json:
-    """Return what stands beside a choice's delta and is somebody's own."""
+    """Return the fields of a choice that are not the format's own."""
     usual = {"index", "delta", "finish_reason"}
     return {k: v for k, v in choice.items() if k not in usual and v is not None}
 
 
 def beside(chunk: Json) -> Json:
-    """Return what stands beside a chunk's choices and is somebody's own."""
+    """Return the fields of a chunk that are not the format's own."""
     usual = {*ENVELOPE, *_STEADY}
     return {k: v for k, v in chunk.items() if k not in usual and v is not None}
 
@@ -166,7 +166,7 @@ def beside(chunk: Json) -> Json:
 
 @dataclass(slots=True)
 class _Call:
-    """One call of the answer: where it stands, and what came of it."""
+    """One call of the answer: its index, its block, and what has arrived of it."""
 
     index: object
     block: int
@@ -175,7 +175,7 @@ class _Call:
     arguments: list[str] = field(default_factory=list[str])
 
     def differs(self, ident: str, name: str) -> bool:
-        """Whether a piece under this call's index is the beginning of another call."""
+        """Whether a piece with this call's index begins another call."""
         if ident and self.ident:
             return ident != self.ident
         if self.names_on(name):
@@ -183,7 +183,7 @@ class _Call:
         return bool(name) and (name != self.name or self.whole)
 
     def names_on(self, name: str) -> bool:
-        """Whether a piece that is this call's, if it has no id of its own, has more of its name."""
+        """Whether `name`, in a piece without an id, is the next part of this call's name."""
         return bool(self.ident) and not self.arguments and name not in {"", self.name}
 
     @property
@@ -199,23 +199,23 @@ class Pieces:
     def __init__(self, profile: Profile) -> None:
         self._reasoning = (*profile.reasoning, "reasoning_content", "reasoning")
         self._beside: dict[str, Json] = {"choice": {}, "chunk": {}}
-        """What stood beside choices and chunks so far, as it was told last..."""
+        """Fields of choices and chunks that are not the format's own, as last emitted."""
         self.due: dict[str, Json] = {"choice": {}, "chunk": {}}
-        """...and what is still to be told of it."""
+        """Those of them that changed since and are still to be emitted."""
         self._where = ""
-        """What the open block is, "" when none is..."""
+        """The name of the open block; `""`: none is open."""
         self._open = self._number = 0
-        """...and its number."""
+        """The number of the open block, and the highest number so far."""
         self._calls: dict[object, _Call] = {}
-        """By index, or what stands for it."""
+        """By index, or by id where a call has no index."""
         self._last: _Call | None = None
         self._held: dict[object, list[Json]] = {}
-        """Pieces of parallel calls, by index, that came while the open one was not whole."""
+        """Pieces of parallel calls, by index, that came while the open call was not whole."""
 
     def take(self, delta: Json, choice: Json = _NONE, chunk: Json = _NONE) -> Iterator[Json]:
-        """Tell one delta, and what stands beside it on its own, where that is news.
+        """Yield the events of one delta, then the changed fields around it as a delta of their own.
 
-        A text that is joined to another gives up all but its words.
+        They are separate because a text delta that is merged with others keeps only its text.
         """
         self.note(choice, chunk)
         yield from self._split(delta)
@@ -227,19 +227,19 @@ class Pieces:
                 self.due[name] = {}
 
     def note(self, choice: Json, chunk: Json) -> None:
-        """Note what stands beside a choice and its chunk."""
+        """Note which of the other fields of a choice and its chunk have changed."""
         for name, fields in (("choice", around(choice)), ("chunk", beside(chunk))):
             known = self._beside[name]
             self.due[name] |= {k: v for k, v in fields.items() if known.get(k) != v}
 
     def observe(self, block: object, delta: Json) -> None:
-        """Keep what came of a delta that was told without being taken."""
+        """Note the arguments of a delta that was read by template, without `take`."""
         if self._calls and (piece := delta.get("partial_json")):
             call = next(c for c in self._calls.values() if c.block == block)
             call.arguments.append(as_text(piece))
 
     def close(self) -> Iterator[Json]:
-        """End all that was begun."""
+        """Yield all held calls, and the end of the open block."""
         while self._held:
             yield from self._next_held()
         yield from self._stop()
@@ -288,9 +288,9 @@ class Pieces:
                 yield _blocks.delta(self._open, "part_delta", native={"content": [item]})
 
     def _in_turn(self, item: Json) -> Iterator[Json]:
-        """Tell one call after the other, though some servers mix the pieces of parallel ones.
+        """Yield one call after the other, though some servers mix the pieces of parallel calls.
 
-        A block that is followed by another one gets no more deltas in most formats.
+        In most formats a block gets no more deltas once another block has begun.
         """
         index = item.get("index")
         if index in self._held:
@@ -308,12 +308,12 @@ class Pieces:
 
     @property
     def _busy(self) -> bool:
-        """Whether the open block is a call that is not whole, as far as can be told."""
+        """Whether the open block is a call whose arguments are not yet a JSON object."""
         call = self._last
         return bool(call and self._where and call.block == self._open and not call.whole)
 
     def _call(self, item: Json) -> Iterator[Json]:
-        """Join by index. Some servers leave it out, or give every call the same one."""
+        """Yield a piece of a call, which its index finds; some send none, or the same for all."""
         own = as_json(item.get("custom")) or as_json(item.get("function"))
         ident, name = as_text(item.get("id")), as_text(own.get("name"))
         index = item.get("index")
@@ -325,7 +325,7 @@ class Pieces:
             free = item.get("type") == "custom" or "custom" in item
             traits = {"free": free}
             if not free and isinstance(own.get("arguments"), str):
-                traits["args_verified"] = True  # as raw in a body as in a stream
+                traits["args_verified"] = True  # a string is the model's raw text in a body too
             yield from self._in(f"call {self._number}", start, **traits)
             call = self._last = self._calls[index] = _Call(index, self._open, ident, name)
         else:
@@ -356,7 +356,7 @@ class Pieces:
             yield _blocks.delta(call.block, "input_json_delta", partial_json=piece)
 
     def _in(self, where: str, start: dict[str, Any], **traits: bool) -> Iterator[Json]:
-        """Be in a block: end the open one if it is another, and begin."""
+        """Begin the block named `where`, after the end of the open one, unless it is open."""
         if self._where == where:
             return
         yield from self._stop() if start["type"] == TOOL_CALL else self.close()

@@ -44,15 +44,15 @@ class ChatRequest(OpenAIRequest):
         self.limit = as_int(body[self._given]) if self._given else None
         kind = as_text(as_json(body.get("response_format")).get("type"))
         self._shaped = kind not in {"", "text"}
-        # A forced call is structured output that nothing can lift: a model that has to call cannot
-        # be asked to go on with its text. Only asking again helps.
+        # A forced call is structured output that cannot be dropped: a model that has to call cannot
+        # continue its text. Only the same request with a higher limit helps.
         forced = any(_forced(body.get(key)) for key in ("tool_choice", "function_call"))
         self.structured = self._shaped or forced
         self.can_drop_schema = not forced
         self.unbounded = self.limit is None and vendor.default_limit_is_ceiling
 
     def untouched(self, policy: Policy) -> str | None:
-        """Why this request is not ours to heal."""
+        """Return why this request must not be healed; `None`: it may be."""
         body = self.body
         if (as_int(body.get("n")) or 1) > 1:
             return "several choices are asked for"
@@ -67,12 +67,12 @@ class ChatRequest(OpenAIRequest):
         return None
 
     def prefills(self, model_takes_it: bool) -> bool:
-        """Prefill is the server's matter, unless its profile leaves it to the model."""
+        """Whether prefill works: the server decides, unless its profile leaves it to the model."""
         body = self.body
         present = [k for k in ("tools", "tool_choice") if body.get(k) not in (None, [], "auto")]
         if self._shaped:
             present.append("response_format")
-        # Whether reasoning is on, as far as any vendor's parameter says so.
+        # Whether reasoning is on, by the parameter of any vendor.
         template = as_json(body.get("chat_template_kwargs"))
         if (
             body.get("enable_thinking") is True
@@ -99,16 +99,16 @@ class ChatRequest(OpenAIRequest):
         return self._send(self._calling_none(body) if way is Way.ARGUMENT else body, limit)
 
     def _for_recovery(self, body: Json, answer: Turn) -> Json:
-        """Lift what was asked of the whole answer; no server keeps our prompt."""
+        """Drop constraints on the whole answer; keep our prompt out of the server's storage."""
         lifted = {key: value for key, value in body.items() if key not in _FIRST_ONLY}
         if self.body.get("store") or self._vendor.name == "openai":
-            lifted["store"] = False  # without a word OpenAI keeps what new accounts ask for
+            lifted["store"] = False  # OpenAI's default is to store requests of new accounts
         return lifted
 
     def _begun(self) -> tuple[list[Any], str]:
-        """Return the caller's messages, and the text they end in where the model goes on from it.
+        """Return the caller's messages without a prefill at their end, and the prefill's text.
 
-        That text and the answer are one message; a server that repeats it has put it there.
+        Prefill and answer become one message. `""`: there is none, or the server repeats it.
         """
         messages = as_list(self.body.get("messages"))
         last = as_json(messages[-1]) if messages else {}
@@ -134,7 +134,7 @@ class ChatRequest(OpenAIRequest):
         return replace(sent, path=path)
 
     def _assistant_turn(self, content: list[Json], begun: str = "") -> list[Json]:
-        """Return what the model has said as one message, without calls; none if it is empty."""
+        """Return the model's content as one message, without calls; `[]` if it has no text."""
         text = begun + "".join(as_text(part.get("content")) for part in content)
         if not text.strip():
             return []
@@ -146,7 +146,7 @@ class ChatRequest(OpenAIRequest):
         return [message]
 
     def prefilled(self, answer: Turn) -> str:
-        """White space at the end stays away where nothing marks the prefill: Claude refuses it."""
+        """Return the prefill's text; for a "bare" one without trailing space: Claude refuses it."""
         text = answer.text or answer.open_text
         return text.rstrip() if self._vendor.prefill == "bare" else text
 
@@ -158,7 +158,7 @@ class ChatRequest(OpenAIRequest):
         return MessageBuilder(self.codec(), policy)
 
     def with_less_thinking(self) -> ChatRequest | None:
-        """Lower what the request says of reasoning in its vendor's words, or else the effort."""
+        """Turn the vendor's own thinking parameter off, or lower the effort; `None`: it is low."""
         body = self.body
         thinking, reasoning = as_json(body.get("thinking")), as_json(body.get("reasoning"))
         if thinking.get("type") == "enabled":
@@ -173,15 +173,15 @@ class ChatRequest(OpenAIRequest):
         return self._like({**body, **lowered})
 
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
-        """Classify an error answer; a parameter that is not taken is put in another way, once."""
+        """Classify an error answer; replace a parameter that the server refuses, once."""
         refused = super().refused(head, body)
         limit = errors.wrong_parameter(head.status, body)
         if limit is not None and self._manners.limit is None:
             self._manners.limit = limit
             return ClassifiedError(ErrorKind.UNSUPPORTED_PARAMETER, refused.error)
         if self._guessed and refused.kind is ErrorKind.FINAL:
-            self._manners.counts = True  # without it as well: that was not the reason
-        # It may be what an unknown server does not take, in words nobody knows.
+            self._manners.counts = True  # refused without it too, so it was not the reason
+        # An unknown server may refuse `stream_options` in words that `errors.toml` does not have.
         strange = self._added and self._vendor.name == UNKNOWN
         guessed = strange and refused.kind is ErrorKind.FINAL and head.status in {400, 422}
         self._guessed = self._guessed or guessed
@@ -205,7 +205,7 @@ class ChatRequest(OpenAIRequest):
         return as_json(as_json(shaped.get("json_schema")).get("schema")) or None
 
     def _limited(self, body: Json, limit: int | None) -> Json:
-        """Set the limit under the caller's own name for it, or the one the server wants."""
+        """Set the limit under the name the server wants, if known, else under the caller's."""
         self._asked = limit if limit is not None else self.limit
         if self._asked is None:
             return dict(body)
@@ -214,7 +214,7 @@ class ChatRequest(OpenAIRequest):
         return {**kept, name: self._asked}
 
     def _send(self, body: Json, limit: int | None) -> Outgoing:
-        """Ask for usage as well, where the server is known to take that."""
+        """Return the request for a later attempt; ask for usage if the server accepts that."""
         if not self.streams:
             self._added = False
             return super()._send(body, limit)
@@ -230,7 +230,7 @@ class ChatRequest(OpenAIRequest):
 
 
 def _forced(choice: object) -> bool:
-    """Whether the model has to call: "required", a certain tool, or one of some with that mode."""
+    """Whether the model must call a tool: any ("required"), a certain one, or one of a list."""
     if given := as_json(choice):
         allowed = as_json(given.get("allowed_tools")) or given
         return given.get("type") != "allowed_tools" or allowed.get("mode") == "required"
@@ -240,22 +240,22 @@ def _forced(choice: object) -> bool:
 _FIRST_ONLY = {
     "response_format",
     "prediction",
-    # What is kept for the caller to look up: our prompt is none of it.
+    # Storage on the server, for the caller to look up: not for our prompt.
     "store",
     "metadata",
-    # vLLM, SGLang: how the answer goes on from the caller's last message.
+    # vLLM, SGLang: how the answer continues the caller's last message.
     "continue_final_message",
     "add_generation_prompt",
     "echo",
 }
-"""What holds for the first answer only."""
+"""Parameters that hold for the first attempt only."""
 
 
 _OF_EACH_CHUNK = ("id", "object", "created", "model", "service_tier", "system_fingerprint")
 
 
 class OpenAIChat:
-    """The dialect object."""
+    """The dialect of Chat Completions."""
 
     name = "openai-chat"
     history: str | None = "openai-chat"
@@ -270,7 +270,7 @@ class OpenAIChat:
         return ChatRequest(request, read_body(request))
 
     def keep_alive(self, opening: bytes) -> bytes:
-        """Repeat what the first chunk says of the answer, with an empty delta."""
+        """Return a chunk with an empty delta and the fields that each chunk of the answer has."""
         chunk = sse.first_json(opening)
         if not chunk:
             return sse.COMMENT

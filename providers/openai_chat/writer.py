@@ -1,4 +1,4 @@
-"""Block events and whole answers written as Chat Completions."""
+"""Writes block events and whole answers as Chat Completions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SPEAKER: Json = {"role": "assistant", "content": ""}
 
 
 class ChatWriter(Writer):
-    """Writes chunks under the first attempt's name, or a completion."""
+    """Writes chunks with the first attempt's id and fields, or a whole completion."""
 
     def __init__(self, *, usage_asked: bool) -> None:
         self._usage_asked = usage_asked
@@ -28,7 +28,7 @@ class ChatWriter(Writer):
         self._logprobs = False
         self._role_due = False
         self._calls: dict[int, int] = {}
-        """Blocks that are calls, and their numbers."""
+        """The number of each call, by the index of its block."""
         self._plain = PlainWriter()
 
     def open(self, message: Json) -> bytes:
@@ -77,7 +77,7 @@ class ChatWriter(Writer):
         return _shifted(native, delta)
 
     def other(self, event: Json) -> bytes:
-        """What a later attempt says before its answer is news only where nothing was shown."""
+        """Return the preface of a later attempt (Azure's) if nothing was shown yet; else `b""`."""
         return _sse.encode("", dumps(as_json(event.get("chunk")))) if self._role_due else b""
 
     def resume(self, message: Json, blocks: Sequence[Block], shown: int) -> None:
@@ -122,7 +122,7 @@ class ChatWriter(Writer):
     # --- chunks --------------------------------------------------------------------------------
 
     def _name(self, message: Json) -> None:
-        """Take the first attempt's id and the rest of what each of its chunks says."""
+        """Take the first attempt's id and the other fields that each of its chunks has."""
         self._logprobs = bool(message.get("logprobs"))
         self._speaker = {**_SPEAKER, **as_json(message.get("said"))}
         head = {k: v for k, v in message.items() if k not in {"logprobs", "choice", "said"}}
@@ -133,7 +133,7 @@ class ChatWriter(Writer):
     def _chunk(
         self, delta: Json, choice: Json = _NONE, chunk: Json = _NONE, reason: str | None = None
     ) -> bytes:
-        """Write a chunk, and before it who speaks, if the caller has not been told."""
+        """Return a chunk; before it one with the role, if the caller has not had that yet."""
         role, self._role_due = self._encode(self._speaker) if self._role_due else b"", False
         return role + self._encode(delta, choice, chunk, reason)
 
@@ -148,13 +148,13 @@ class ChatWriter(Writer):
 
 
 def _finish(blocks: Sequence[Block], delta: Json) -> str:
-    """Return why the answer ends; some servers never say, but what is written here has a reason."""
+    """Return the stop reason; if the server sent none, "tool_calls" or "stop"."""
     called = any(block.kind == TOOL_CALL for block in blocks)
     return as_text(delta.get("stop_reason")) or ("tool_calls" if called else "stop")
 
 
 def call_of(block: Block, arguments: str) -> Json:
-    """Return a call as a message holds it, the vendor's own fields with it."""
+    """Return a call as it is in a message, with the vendor's own fields."""
     native = as_json(block.start.get("native"))
     own, field = ("custom", "input") if block.free else ("function", "arguments")
     inner = {**as_json(native.get(own)), "name": block.start.get("name"), field: arguments}
@@ -171,7 +171,7 @@ def call_of(block: Block, arguments: str) -> Json:
 
 
 def folded(blocks: Sequence[Block]) -> Json:
-    """Fold blocks into one assistant message, the vendor's own fields with them."""
+    """Return blocks as one assistant message, with the vendor's own fields."""
     message: Json = {}
     calls = list[Json]()
     for block in blocks:
@@ -191,7 +191,7 @@ def folded(blocks: Sequence[Block]) -> Json:
 
 
 def _fold(message: Json, native: Json) -> None:
-    """Join texts and lists, merge objects; anything else is replaced by what came last."""
+    """Add fields to a message: texts and lists are joined, objects merged, others replaced."""
     for key, value in native.items():
         held: Any = message.get(key)
         if isinstance(held, str) and isinstance(value, str):
@@ -205,7 +205,7 @@ def _fold(message: Json, native: Json) -> None:
 
 
 def _shifted(native: Json, delta: Json) -> Json:
-    """Move the places that annotations speak of: they count from the attempt's own beginning."""
+    """Return a delta with its annotations' positions moved: they count in the attempt's text."""
     notes, shift = as_list(native.get("annotations")), as_int(delta.get("by"))
     if not (notes and shift):
         return native

@@ -1,8 +1,8 @@
-"""What an error answer of a server that speaks OpenAI's formats means for a later attempt.
+"""Classifies the error answers of servers that speak OpenAI's formats.
 
-Chat and Responses share their errors, and every vendor words them in its own way: `errors.toml`
-holds the wordings, with what each means and how the limit that fits follows from its numbers.
-Pure functions over status and body; none of them raises.
+Chat and Responses share their errors, and every vendor has its own wordings: `errors.toml` lists
+them, with the meaning of each and the formula for a limit that fits, from the numbers in the text.
+Pure functions of status and body; none of them raises.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from continuation.wire.json_values import as_json, as_list, as_text, loads
 from continuation.wire.request import label_of
 
 MARGIN: Final = 256
-"""Tokens kept free where a server only estimates the size of the prompt."""
+"""Tokens left free if a server only estimates the size of the prompt."""
 
 _READ = frozenset({400, 413, 422})
-"""Statuses whose text says what is wrong with the request."""
+"""Statuses whose text explains what is wrong with the request."""
 _BUSY = frozenset({408, 409, 425, 429})
 
 
 class ErrorRow(NamedTuple):
-    """One wording: whose it is, what it means, and how the limit follows from its numbers."""
+    """One wording: its vendor, its meaning, and how a limit follows from its numbers."""
 
     name: str
     kind: ErrorKind
     text: str
-    """A pattern as `compiled` reads it."""
+    """A pattern for `compiled`."""
     fits: str = ""
-    """A key of `_FITS`; `""`: the text tells no limit."""
+    """A key of `_FITS`; `""`: no limit follows from the text."""
 
 
 @cache  # on first use: most programs never see an error
@@ -48,7 +48,7 @@ def table() -> Mapping[str, Any]:
 
 @cache
 def rows() -> tuple[tuple[ErrorRow, ...], tuple[ErrorRow, ...]]:
-    """Return the rows about a quota, and all rows; the first that fits decides."""
+    """Return the rows about quotas, and all rows; the first that matches decides."""
     quotas, others = (
         tuple(ErrorRow(**{**row, "kind": ErrorKind(row["kind"])}) for row in table()[which])
         for which in ("quota", "row")
@@ -57,11 +57,11 @@ def rows() -> tuple[tuple[ErrorRow, ...], tuple[ErrorRow, ...]]:
 
 
 def refused(status: int, body: bytes, asked: int | None = None) -> ClassifiedError:
-    """Classify an error answer; `asked` is the limit that was sent, in tokens, if it is known.
+    """Classify an error answer; `asked`: the limit that was sent, in tokens; `None`: unknown.
 
-    Some servers name only how far a request is over the line; then the limit that fits can be
-    told with `asked` alone, and `maximum` is `None` without it. A maximum is always positive.
-    `RETRYABLE` with a maximum: the limit itself is over a quota, and waiting would not help.
+    Some servers report only by how much a request is too large; then `maximum` follows from
+    `asked`, and is `None` without it. A maximum is always positive. `RETRYABLE` with a maximum: the
+    limit itself is over a quota, so that waiting alone would not help.
     """
     label = label_of(status, body)
     if status not in _READ | {402, 429}:
@@ -82,7 +82,7 @@ def refused(status: int, body: bytes, asked: int | None = None) -> ClassifiedErr
 
 
 def wrong_parameter(status: int, body: bytes) -> str | None:
-    """Return the name to send the limit under, if the error is that it has the wrong one."""
+    """Return the right name of the limit parameter if the error is a wrong one; else `None`."""
     found = compiled(table()["wrong_parameter"]).search(text_of(body)) if status in _READ else None
     if found is None:
         return None
@@ -91,7 +91,7 @@ def wrong_parameter(status: int, body: bytes) -> str | None:
 
 
 def lasting(error: Mapping[str, object]) -> bool:
-    """Whether an error told in a stream would be told again, however often one asks."""
+    """Whether every retry would meet an error that was reported inside a stream."""
     for key in ("code", "status", "type"):
         code = str(error.get(key) or "")
         if code.isdecimal():
@@ -102,7 +102,7 @@ def lasting(error: Mapping[str, object]) -> bool:
 
 
 def refuses(what: str, status: int, body: bytes) -> bool:
-    """Whether a request was refused for asking for `stream`, or for usage by `stream_options`."""
+    """Whether a request was refused for the parameter `what`: "stream" or "stream_options"."""
     return status in _READ and compiled(table()[what]).search(text_of(body)) is not None
 
 
@@ -110,10 +110,10 @@ def refuses(what: str, status: int, body: bytes) -> bool:
 
 
 def _counted(numbers: Mapping[str, int], _: int | None) -> int:
-    """VLLM stops counting the prompt one token after it is too long for the limit asked for.
+    """Return the limit that fits, from vLLM's numbers; half the requested one if they are no count.
 
-    What it reports then is `window - requested + 1` whatever the prompt is, and a limit derived
-    from it would creep down token by token. The half is the best guess: few tries are allowed.
+    It stops counting the prompt one token above what the requested limit leaves, and then reports
+    `window - requested + 1` for any prompt: a limit derived from that would fall token by token.
     """
     window, prompt, requested = numbers["window"], numbers["prompt"], numbers["requested"]
     if prompt > window or prompt != window - requested + 1:
@@ -126,29 +126,29 @@ _FITS: Final[Mapping[str, Callable[[Mapping[str, int], int | None], int | None]]
     "bound - 1": lambda n, _: n["bound"] - 1,
     "window - prompt": lambda n, _: n["window"] - n["prompt"],
     "counted": _counted,
-    # The request's total is given with the part of the answer in it.
+    # The total of the request includes the output limit.
     "window - (total - output)": lambda n, _: (
         n["window"] - (n["total"] - n["output"]) - (MARGIN if "about" in n else 0)
     ),
-    # Three characters to a token, which is few for prose.
+    # Three characters per token, which is low for prose.
     "window - characters / 3": lambda n, _: n["window"] - -(-n["characters"] // 3) - MARGIN,
-    # Only the window is named: a limit as large as that leaves no room for any prompt.
+    # Only the window is reported: a limit of that size leaves no room for any prompt.
     "window / 2": lambda n, _: n["window"] // 2,
-    # It is the limit, but the size of the prompt is not told: half of it, as for "counted".
+    # The limit is too large, but the size of the prompt is not reported: half, as for "counted".
     "asked / 2": lambda _, asked: None if asked is None else asked // 2,
-    # Prompt and limit are told as one sum; how much of it is the limit, only the sender knows.
+    # The sum of prompt and limit is reported; only the sender knows the limit.
     "asked - (total - window)": lambda n, asked: (
         None if asked is None else asked - (n["total"] - n["window"])
     ),
 }
-"""What `fits` of a row says -> the limit that fits; zero or less: nothing does; `None`: untold."""
+"""By a row's `fits`: the limit that fits, in tokens; 0 or less: none does; `None`: unknown."""
 
 
 # --- patterns ------------------------------------------------------------------------------------
 
 _WORDS = {
     "LIMIT": r"max_(?:completion_|new_|output_)?tokens",
-    # Between the name of the limit and "at most N": nothing that makes it a sum with the prompt.
+    # Text between the limit's name and "at most N" that does not make it a sum with the prompt.
     "ALONE": r"(?:(?!\+|\bplus\b|prompt|input (?:tokens|length)|inputs|context|\bsum\b).)",
     "MOST": (
         r"(?:less than or equal to|at most|<=|no (?:more|greater|larger) than"
@@ -164,7 +164,7 @@ _WORDS = {
 
 @cache
 def compiled(source: str) -> re.Pattern[str]:
-    """Compile a pattern of the table, in which the words that its top explains stand for more."""
+    """Compile a pattern of `errors.toml` after replacing the words that its head explains."""
     for word, meaning in _WORDS.items():
         source = source.replace(word, meaning)
     named = re.sub(r"(?<!\(\?P)<(\w+)>", lambda group: f"(?P<{group[1]}>{_WORDS['<#>']})", source)
@@ -175,30 +175,30 @@ def compiled(source: str) -> re.Pattern[str]:
 #
 # `{"error": {...}}` is OpenAI's; `{"error": "text"}` xAI's; `{"message": ...}` vLLM's and SGLang's;
 # `[{"error": {...}}]` Gemini's; `metadata.raw` holds the upstream's body in OpenRouter's; `detail`
-# is a text or a list of `{"loc", "msg"}` in validators'. A proxy's page is no JSON at all. Only the
-# fields errors travel in are read: a validator repeats the caller's own input, and a prompt may
-# speak of anything.
+# is a text or a list of `{"loc", "msg"}` in validators'. A proxy's page is no JSON at all. Only
+# `_FIELDS` are read: a validator repeats the caller's own input, and a prompt can contain any of
+# the wordings.
 
 _FIELDS = ("error", "message", "msg", "detail", "details", "errors", "metadata", "raw")
 _MOST_TEXT = 4_000
-"""Characters of one message that are looked at: a body can be a whole page of HTML."""
+"""Characters of one message that are read: a body can be a whole page of HTML."""
 _MOST_MESSAGES = 16
-"""A validator that complains of every message of a long history says the same each time."""
+"""Messages that are read: a validator may repeat its text for each message of a long history."""
 _MOST_NESTED = 8
 _QUOTES = re.compile("[`'\"‘’“”\\\\]")  # noqa: RUF001 -- the quotes of other languages
 
 
 def text_of(body: bytes) -> str:
-    """Return the messages in a body, one to a line, without quotes and with single spaces.
+    """Return the messages in a body, one per line, without quotes and with single spaces.
 
-    The parameter a message is about and the server's codes are part of it.
+    The server's codes and the parameter that a message is about are included.
     """
     messages = islice(filter(None, _messages(_decoded(body), 0)), _MOST_MESSAGES)
     return "\n".join(re.sub(r"\s+", " ", _QUOTES.sub("", text)) for text in messages)
 
 
 def _decoded(body: bytes | str) -> Any:
-    """Decode JSON, or else text."""
+    """Decode a body as JSON, or as text if it is none."""
     try:
         return loads(body)
     except ValueError:
@@ -209,7 +209,7 @@ def _messages(value: object, depth: int) -> Iterator[str]:
     if depth > _MOST_NESTED:
         return
     if isinstance(value, str):
-        # A gateway hands its upstream's error on as a text that is JSON again.
+        # A gateway may pass its upstream's error on as a text that is JSON itself.
         inner = _decoded(value) if value.lstrip()[:1] in {"{", "["} else value
         if isinstance(inner, str):
             yield inner[:_MOST_TEXT]

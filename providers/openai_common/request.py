@@ -1,4 +1,4 @@
-"""What the requests of OpenAI's two formats have in common: the vendor, the model, its ceiling."""
+"""The common part of requests in OpenAI's two formats: the vendor, the model, its ceiling."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from continuation.wire.request import BaseRequest
 
 _DEPLOYMENT = re.compile(r"/deployments/([^/]+)/(?:chat/completions|responses)/?$")  # Azure
 _UNARY = 21_333
-"""Tokens that a model writes in the ten minutes after which the SDK gives up and asks again."""
+"""Tokens that a model writes in ten minutes, after which the SDK times out and retries."""
 
 
 @dataclass(slots=True)
 class Manners:
-    """What a server has said of its form; a later request is put that way."""
+    """What a server's error answers taught about its parameters; later requests respect it."""
 
     limit: str | None = None
     counts: bool = True
-    """It takes `stream_options`."""
+    """Whether it accepts `stream_options`."""
     streams: bool = True
-    """It lets this caller stream this model."""
+    """Whether it lets this caller stream this model."""
 
 
 _KNOWN: Final = OrderedDict[tuple[str, int, str], Manners]()
-"""By host, who asks and model: what a server says of its form holds for the whole process."""
+"""By host (and client), credential and model, for the whole process."""
 _MOST: Final = 1024
 
 
@@ -54,7 +54,7 @@ class OpenAIRequest(BaseRequest):
         self.ceiling_field = vendor.ceiling_field
         self.unary_ceiling: int = min(_UNARY, vendor.stream_above or _UNARY)
         self._asked: int | None = None
-        """The limit of the request sent last."""
+        """The limit of the request sent last, in tokens; `None`: it had none."""
         self._manners = _manners(request, self.model)
 
     @property
@@ -62,7 +62,7 @@ class OpenAIRequest(BaseRequest):
         return self.streamed or self._manners.streams
 
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
-        """Classify an error answer; where one may not stream, later attempts are one body each."""
+        """Classify an error answer; if streaming is refused, later attempts ask for bodies."""
         classified = errors.refused(head.status, body, self._asked)
         if not (self.streams and errors.refuses("stream", head.status, body)):
             return classified
@@ -72,6 +72,6 @@ class OpenAIRequest(BaseRequest):
         return ClassifiedError(ErrorKind.UNSUPPORTED_PARAMETER, classified.error, most)
 
     def lookup(self) -> Outgoing | None:
-        """Ask the server's models endpoint, where one tells a ceiling."""
+        """Return a request to the server's models endpoint; `None`: it reports no ceiling."""
         path = self._vendor.models_url(self._request.path, self.model)
         return Outgoing(b"", path=lambda _: path, method="GET") if path and self.model else None

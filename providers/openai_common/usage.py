@@ -1,6 +1,6 @@
 """Token counts of OpenAI's two formats: the same figures under two sets of names.
 
-`prompt_tokens` and `input_tokens` count cached ones too; in the engine's words they stand apart.
+`prompt_tokens` and `input_tokens` include cached tokens; `Usage.input` does not.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from continuation.wire.json_values import as_int, as_json
 
 
 class Names(NamedTuple):
-    """What one format calls its counts; more of each stands under the name and `_details`."""
+    """One format's names for its counts; the details of each are under the name plus `_details`."""
 
     prompt: str
     output: str
 
     def read(self, usage: Json) -> Usage | None:
-        """Return the provider's counts in the engine's words; `None` when it gave none."""
+        """Return the provider's counts as a `Usage`; `None`: it gave none."""
         if not usage:
             return None
         taken = as_json(usage.get(f"{self.prompt}_details"))
@@ -35,9 +35,9 @@ class Names(NamedTuple):
         )
 
     def _made(self, usage: Json) -> tuple[int | None, int | None]:
-        """Return what was generated, thinking with it, and that alone.
+        """Return the output tokens, thinking included, and the thinking tokens.
 
-        xAI counts thinking beside the output; only the total tells.
+        xAI's output count leaves thinking out; only the total shows that.
         """
         made = as_json(usage.get(f"{self.output}_details"))
         output, thinking = as_int(usage.get(self.output)), as_int(made.get("reasoning_tokens"))
@@ -47,7 +47,7 @@ class Names(NamedTuple):
         return output, thinking
 
     def write(self, native: Json, usage: Usage | None) -> Json:
-        """Return the provider's usage object with our counts; other fields stay as they came."""
+        """Return the provider's usage object with our counts; other fields are unchanged."""
         if usage is None:
             return native
         written = dict(native)

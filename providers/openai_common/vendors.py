@@ -1,9 +1,9 @@
 """How servers that speak OpenAI's formats differ: one profile per vendor, found by URL.
 
 The data are in `continuation/wire/vendors.toml`, which the simulator and the rules of histories
-read as well; `design/vendors.md` says where they come from. What the user says in a
-`[vendors.NAME]` table is laid over the built-in profile, key by key; there, `like = "vllm"` names
-the profile to start from where the URL does not tell.
+read as well; `design/vendors.md` lists their sources. The keys of a user's `[vendors.NAME]` table
+override those of the built-in profile; there, `like = "vllm"` names the profile to start from if
+the URL does not identify it.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from continuation.wire.json_values import as_int, as_json, as_list
 
 UNKNOWN: Final = "unknown"
 CONDITIONS: Final = ("thinking", "response_format", "tools", "tool_choice")
-"""What can stand in the way of a prefill: thinking is on, or the request has the parameter."""
+"""Conditions that can rule out a prefill: thinking is on, or the request has the parameter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a dialect must know of a server; the defaults are what holds for an unknown one.
+    """What a dialect needs to know of a server; the defaults hold for an unknown server.
 
-    What each field means stands at the top of `vendors.toml`.
+    The head of `vendors.toml` explains each field.
     """
 
     name: str = UNKNOWN
-    """The built-in profile it comes from."""
+    """The name of the built-in profile that it is based on."""
     urls: tuple[str, ...] = ()
     prefill: Literal["none", "bare", "prefix", "partial", "continue_final_message"] = "none"
     prefill_path: str = ""
@@ -54,14 +54,14 @@ class Profile:
     ceilings: tuple[tuple[str, int], ...] = ()
 
     def ceiling(self, model: str) -> int | None:
-        """Return the ceiling this vendor has for a model, in tokens, if it is its own."""
+        """Return the vendor's own ceiling for a model, in tokens; `None`: it has none."""
         found = [pair for pair in self.ceilings if _covers((pair[0],), model)]
         return max(found, key=lambda pair: len(pair[0]))[1] if found else None
 
     def prefills(self, model: str, model_takes_it: bool, present: Collection[str] = ()) -> bool:
-        """Whether a request can be gone on with by prefill.
+        """Whether a request can be continued by prefill.
 
-        `model_takes_it` is what is known of the model anywhere; `present` holds those of
+        `model_takes_it`: whether the table of models has prefill for the model. `present`: those of
         `CONDITIONS` that the request fulfils.
         """
         if self.prefill == "none" or not set(present).isdisjoint(self.prefill_unless):
@@ -74,7 +74,7 @@ class Profile:
         """Return the URL path for a prefill: with `prefill_path` in place of a version.
 
         With "/beta", `/chat/completions`, `/v1/chat/completions` and `/beta/chat/completions` all
-        become the last one; what a gateway puts before stays.
+        become the last one; a prefix of a gateway's is kept.
         """
         head, found, tail = path.rpartition(_CHAT)
         if not found or not self.prefill_path:
@@ -83,9 +83,9 @@ class Profile:
         return f"{kept}{self.prefill_path}{found}{tail}"
 
     def models_url(self, path: str, model: str) -> str | None:
-        """Return the URL path that tells the model's ceiling, from the path of a request."""
+        """Return the models endpoint's path for a model, from a request's path; `None`: none."""
         call = _CALL.search(path)
-        upwards = {".", ".."}.intersection(model.split("/"))  # to a path that nobody named
+        upwards = {".", ".."}.intersection(model.split("/"))  # would lead to another path
         if call is None or not self.models_endpoint or upwards:
             return None
         return path[: call.start()] + self.models_endpoint.replace("{model}", quote(model, "/:@"))
@@ -96,9 +96,9 @@ _CALL = re.compile(r"/(?:chat/completions|completions|responses)/?$")
 
 
 def profile(url: str, settings: Mapping[str, object] = {}) -> Profile:
-    """Return what holds for a URL: the built-in profile, and the user's settings above it.
+    """Return the profile for a URL: the built-in one, overridden by the user's settings.
 
-    Raises ValueError naming field, value and what is possible.
+    Raises `ValueError` naming field, value and what is possible.
     """
     place = _place(url)
     key = place, repr(settings) if settings else ""
@@ -110,7 +110,7 @@ def profile(url: str, settings: Mapping[str, object] = {}) -> Profile:
 
 
 def mistakes(settings: Mapping[str, object]) -> Iterator[ValueError]:
-    """Yield what `profile` would raise for each of these settings, whatever the URL."""
+    """Yield the errors that `profile` would raise for these settings, with any URL."""
     for key, value in settings.items():
         try:
             _laid_over(Profile(), {key: value})
@@ -124,18 +124,18 @@ _MOST = 1024
 
 @cache
 def built_in() -> Mapping[str, Profile]:
-    """Return the profiles we ship, by name; read once, on first use."""
+    """Return the built-in profiles, by name; read once, on first use."""
     shipped: dict[str, Profile] = {}
     for name, table in vendors.tables().items():
         values = {key: table[key] for key in table if key not in (vendors.SERVER, vendors.HISTORY)}
-        # Not a key of the user's: there, base_url says which servers are meant.
+        # Users have no such key: in their tables `base_url` selects the servers.
         urls = tuple(as_list(values.pop("urls")))
         shipped[name] = _laid_over(Profile(name, urls), values)
     return shipped
 
 
 def _matching(place: str) -> Profile:
-    """Return the built-in profile with the longest glob over a place."""
+    """Return the built-in profile with the longest glob that matches a place (see `_place`)."""
     fits = [
         (len(glob), one)
         for one in built_in().values()
@@ -146,7 +146,7 @@ def _matching(place: str) -> Profile:
 
 
 def _place(url: str) -> str:
-    """Return `host[:port]/path` in small letters, without scheme, user, query and default port."""
+    """Return `host[:port]/path` in lower case, without scheme, user, query and default port."""
     bare = re.sub(r"^[a-z][a-z0-9+.-]*://", "", url.strip().lower())
     authority, slash, path = re.split(r"[?#]", bare, maxsplit=1)[0].partition("/")
     host = re.sub(r":(?:80|443)$", "", authority.rpartition("@")[2])
@@ -154,7 +154,7 @@ def _place(url: str) -> str:
 
 
 def _covers(globs: tuple[str, ...], model: str) -> bool:
-    """Whether one of the globs is the model's, with or without the path before its name."""
+    """Whether one of the globs matches a model's name, with or without the path before it."""
     full = model.lower()
     names = (full, full.rpartition("/")[2])
     return any(fnmatchcase(name, glob.lower()) for glob in globs for name in names)
@@ -176,7 +176,7 @@ def _laid_over(base: Profile, settings: Mapping[str, object]) -> Profile:
 
 
 Reader: TypeAlias = tuple[Callable[[object], object], str]
-"""What a value says, or `_WRONG`; and what is possible."""
+"""A function that returns a value as read, or `_WRONG`; and a text of what is possible."""
 _WRONG: Final = object()
 
 
@@ -191,7 +191,7 @@ def _fitting(pattern: str, possible: str) -> Reader:
 
 
 def _tokens(value: object) -> object:
-    """Zero takes a number back that the built-in profile has."""
+    """Return tokens; `None` for 0, which removes the built-in profile's number."""
     tokens = as_int(value)
     return _WRONG if tokens is None or tokens < 0 else tokens or None
 
@@ -235,4 +235,4 @@ _READERS: Final[Mapping[str, Reader]] = {
     "ceiling_field": _fitting(r"(?:[\w-]+(?:\.[\w-]+)*)?", _KEYS),
     "ceilings": (_ceilings, 'a table of model globs and tokens, as in { "kimi-*" = 65536 }'),
 }
-"""How each key of a profile is read: all of its fields but name and urls."""
+"""The reader of each key of a profile: of all its fields except `name` and `urls`."""

@@ -1,8 +1,8 @@
 """The chain of a Responses request: what `previous_response_id` means after a turn was healed.
 
-The caller knows a healed turn by its first attempt's id, under which the server holds half of it.
-`continuation.chains` keeps what the turn said and rewrites the requests that go on from it; this
-module says which tenant of which store a request is, and when.
+The caller knows a healed turn by its first attempt's id, under which the server has half of it.
+`continuation.chains` stores the whole turn and rewrites the requests that continue it; this module
+chooses the store and the tenant for a request, and when to ask.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _NOT_FOUND = "previous_response_not_found"
 _ITEM_LOST = re.compile(r"Item with id '[^']*' not found")
 
 _stores: dict[str, Store] = {}
-"""The stores of this process, by what `chain_store` says."""
+"""The stores of this process, by the value of `chain_store`."""
 _lock = threading.Lock()
 
 
 def store(where: str, patience: float) -> Store:
-    """Return the store that the policy `chain_store` names; one for each in a process.
+    """Return the store that the policy `chain_store` names; one per name in a process.
 
-    `memory`, `off`: with this process; a PostgreSQL URL; else the path of an SQLite file.
-    `patience`: seconds that the store may take, as far as it can say so itself.
+    `where`: "memory" or "off" (lost with this process), a PostgreSQL URL, or the path of an SQLite
+    file. `patience`: seconds that the store may take, as far as it can bound them itself.
     """
     with _lock:
         if where not in _stores:
@@ -53,14 +53,14 @@ def store(where: str, patience: float) -> Store:
 
 
 class Chain:
-    """One request's place in its chain. It says what a store is to be asked; the shells ask."""
+    """A request's place in its chain. It returns functions that ask the store; shells run them."""
 
     def __init__(self, request: Request, body: Json) -> None:
         self._upstream = request.host
         own = request.credential or ""
         unseen = f"{own}\nunseen"
-        # Where the credential that leaves is not known, what is kept is nobody's, and the server
-        # says who may go on from it.
+        # If the credential that is sent is not known, a turn is stored without an owner, and the
+        # server decides who may continue it.
         self._seen = not request.client
         self._credentials = (own, unseen) if self._seen else (unseen, own)
         self._where, self._patience = "memory", 0.0
@@ -68,14 +68,14 @@ class Chain:
         """The first attempt's body, as it was sent."""
         self._asked: Mapping[str, object] = body
         self._known: Mapping[str, Entry] | None = {}
-        """What the store holds of the chain, from the response that is named; `None`: it did not
-        tell."""
+        """The store's entries of the chain that ends in the named response; `None`: the store
+        failed."""
         self._cleared = True
-        """Who asks may go on from it, and it is known what it stands for."""
+        """Whether the caller may continue that response, and its content is known."""
         self._made: Rewritten | None = None
-        """What became of it, if it did not go as it was."""
+        """The rewritten request; `None`: it was sent unchanged."""
         self._promised = ""
-        """The id of the answer that the store knows to be in the making."""
+        """The id of an answer that the store knows is being healed; `""`: none."""
         self._finished: tuple[Json, Json] | None = None
 
     def _tenant(self) -> Tenant:
@@ -86,37 +86,37 @@ class Chain:
 
     @property
     def patience(self) -> float | None:
-        """Seconds that the store may take; `None`: it has nothing to wait for."""
+        """Seconds that the store may take; `None`: it is in memory and never makes us wait."""
         return None if self._where in {"memory", "off"} else self._patience
 
     def _follow(self, policy: Policy) -> None:
         self._where, self._patience = policy.chain_store, policy.store_seconds
 
-    # --- what a request goes on from -----------------------------------------------------------
+    # --- the response that a request continues -------------------------------------------------
 
     def recall(self, policy: Policy) -> Callable[[], object] | None:
-        """Return what looks up the response that the request names; `None`: it names none."""
+        """Return a function that looks up the response the request names; `None`: it names none."""
         self._follow(policy)
         name = self._asked.get(_ANCHOR)
         return (lambda: self._tenant().recall(name)) if isinstance(name, str) and name else None
 
     def recalled(self, found: Any) -> None:
-        """Take what was found; `None`: the store did not tell."""
+        """Take the result of that function; `None`: the store failed or took too long."""
         self._known, owned = found if found is not None else (None, False)
         self._cleared = self._known == {} or (owned and self._seen)
 
     @property
     def doubtful(self) -> str:
-        """The id of a response of which its server is to be asked first; `""`: there is none.
+        """The id of the named response if its server must be asked for it first; else `""`.
 
-        It is known, if perhaps not to who asks; or the store does not tell what it stands for.
+        The store has it, but perhaps of another caller; or the store failed.
         """
         return "" if self._cleared else as_text(self._asked.get(_ANCHOR))
 
     def clear(self, answer: bytes | None) -> bool:
-        """Take what the server shows of the doubtful response; whether the request is to go on.
+        """Take the server's copy of the doubtful response (`None`: an error); whether to rewrite.
 
-        What the store cannot be asked about was not mended if the server has it whole.
+        If the store failed, a response that the server has whole is taken for not healed.
         """
         if self._known is None:
             self._cleared = True
@@ -129,7 +129,7 @@ class Chain:
     def rewritten(self) -> Json | bytes | None:
         """Return the body to send so that the model sees the merged turn.
 
-        `None`: it can go as it is. Bytes: it must not be sent; this is the error that says why.
+        `None`: the body is right as it is. Bytes: the request must not be sent, this is its error.
         """
         if not isinstance(self.sent.get(_ANCHOR), str):
             return None
@@ -137,9 +137,9 @@ class Chain:
         return self._tried(lambda rules: rules.rewrite(self._asked, self._find))
 
     def recovered(self, answer: bytes) -> Json | bytes | None:
-        """Return the whole input for a server that has lost the chain, as `rewritten` does.
+        """Return a body with the whole input if the server has lost the chain; see `rewritten`.
 
-        `None` too where nothing is known of the chain: then the server's own error is the answer.
+        `None`: it has not, or the store has nothing of the chain; the caller gets the error then.
         """
         try:
             error = as_json(as_json(loads(answer)).get("error"))
@@ -168,17 +168,17 @@ class Chain:
             made = ask(rules)
         except ChainLost as lost:
             return dumps(rules.refusal(lost))
-        except ValueError:  # an `input` that is none: the server says so better
+        except ValueError:  # not a valid `input`: the server's own error explains it better
             return None
         self._made = made or self._made
         return dict(made.body) if made is not None else None
 
-    # --- what is kept of the turn --------------------------------------------------------------
+    # --- storing the turn ----------------------------------------------------------------------
 
     def promise(self, policy: Policy, given: str) -> Callable[[], bool] | None:
-        """Return what tells the store that an answer is about to be mended; `None`: no need.
+        """Return a function that records that an answer will be healed; `None`: no need.
 
-        From then on nobody goes on from what the server holds of it, whatever becomes of us.
+        From then on no request continues the server's half of it, even if this process dies.
         """
         self._follow(policy)
         if self._promised or not given or self.sent.get("store") is False:
@@ -187,28 +187,28 @@ class Chain:
         return lambda: self._tenant().promise(given)
 
     def finished(self, response: Json, last: Json) -> None:
-        """Note the turn that the caller is about to get, and the last attempt's own response."""
+        """Note the response that the caller is about to get, and the last attempt's own."""
         self._finished = response, last
 
     def record(self) -> Callable[[], bool] | None:
-        """Return what keeps the turn, if the server holds another one; `None`: nothing to keep."""
+        """Return a function that stores the turn if the server's differs; `None`: no need."""
         if self.sent.get("store") is False:
             return None
-        if self._finished is None:  # it goes out as the server has it
+        if self._finished is None:  # the caller gets the answer as the server has it
             given = self._promised
             return (lambda: self._tenant().forget(given)) if given else None
         response, last = self._finished
         given, output = as_text(response.get("id")), as_list(response["output"])
         if not given:
             return None
-        # Asked for again and answered whole: the server holds that very answer, under its own id.
+        # If a repeated request was answered whole, the server has that answer, under another id.
         same = last.get("id") and as_list(last.get("output")) == output
         held = as_text(last.get("id")) if same and last.get("status") == "completed" else None
         return lambda: self._tenant().keep(self.sent, output, given=given, held=held)
 
 
 def _is_whole(answer: bytes) -> bool:
-    """Whether a server shows a response that nobody had a reason to mend."""
+    """Whether a server's copy of a response is complete and below its limit: never healed."""
     try:
         shown = as_json(loads(answer))
     except ValueError:

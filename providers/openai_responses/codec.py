@@ -1,4 +1,4 @@
-"""The Responses format: how its answers end, what they cost, and what is known of its items.
+"""The Responses format: stop reasons, usage, and the quick reading of answers.
 
 Wire facts: API reference "Responses", "Streaming events", and the types and the stream state of
 openai 3.5x.
@@ -27,7 +27,7 @@ from continuation.wire.sse import NamedPath
 
 _STOPS = {
     "max_output_tokens": Stop.LENGTH,
-    "max_tokens": Stop.LENGTH,  # gateways that pass on what Chat Completions call it
+    "max_tokens": Stop.LENGTH,  # gateways that pass on the word of another format
     "length": Stop.LENGTH,
     "content_filter": Stop.REFUSED,
     "failed": Stop.REFUSED,
@@ -38,7 +38,7 @@ _OTHER_STATUS = re.compile(rb'"status"\s*:\s*"(?:failed|cancelled)"')
 
 
 class ResponsesCodec(WireCodec):
-    """The answers to one Responses request."""
+    """The codec of Responses, for one request."""
 
     ended = "completed"
     called = "completed"
@@ -70,11 +70,11 @@ class ResponsesCodec(WireCodec):
         return ResponsesWriter(self._finished)
 
     def to_events(self, body: Json) -> Iterator[Json]:
-        """Tell a whole response as the events it would have been streamed as."""
+        """Yield the block events of a whole response."""
         reader = ResponsesReader()
         begun: Json = {**body, "output": [], "usage": None}
         yield from reader.tell({"type": "response.created", "response": begun})
-        # The event that would have ended this answer; unfinished ones end like any other.
+        # The event that would have ended a stream; with any other status it is `completed`.
         status = body.get("status")
         kind = status if status in {"incomplete", "failed", "cancelled"} else "completed"
         yield from reader.tell({"type": f"response.{kind}", "response": body})
@@ -86,15 +86,15 @@ class ResponsesCodec(WireCodec):
         return RESPONSES.write(native, usage)
 
     def wire(self, block: Block) -> Json:
-        """Return the block as input of a later request, under no id."""
+        """Return the block as an input item of a later request, without an id."""
         return replayed(block)
 
     def carries(self, block: Block, blocks: Sequence[Block]) -> bool:
-        """Whether it can be sent again under no id; the provider's other items cannot."""
+        """Whether a block can be sent without an id; the provider's other items cannot."""
         return block.kind in RESENT
 
     def quick_body(self, body: bytes | bytearray) -> AttemptResult | None:
-        """Calls get a full look: some servers label a cut one as completed."""
+        """Return `None` for calls too: some servers label a truncated one as completed."""
         if _CALLED.search(body) is not None:
             return None
         reasons = {match[1] for match in _DETAILS.finditer(body)}
@@ -103,7 +103,7 @@ class ResponsesCodec(WireCodec):
         return self.quick_result(body, (reasons.pop() or b"completed").decode())
 
     def quick_calls(self, raw: bytearray, sketch: Segment) -> ToolCallState:
-        """The end of the answer says whether a call's arguments look cut."""
+        """Return `CUT` if the reader found, at the answer's end, a call that looks truncated."""
         if not sketch.calls:
             return ToolCallState.NONE
         return ToolCallState.CUT if sketch.delta.get("half") else ToolCallState.WHOLE

@@ -1,4 +1,4 @@
-"""Output items of a Responses answer: what of one may be sent again, how it is written."""
+"""Output items of a Responses answer: as input of later requests, and as output for the caller."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ PARTS: Final = frozenset({TEXT, REFUSAL})
 REASONING: Final = "thinking"
 
 TYPED: Final = {kind: call.text for kind, call in CALLS.items() if call.text}
-"""Calls whose arguments come as text, and the field that holds it."""
+"""Types of calls with arguments as text, and the field that holds the text."""
 LIVE: Final = frozenset(
     {
         *("web_search_call", "file_search_call", "code_interpreter_call"),
         *("image_generation_call", "mcp_call"),
     }
 )
-"""What the provider runs itself and tells how it goes on, and in the end how it went: a status."""
+"""Items that the provider runs itself, with events for their progress and a final status."""
 SERVER_ITEMS: Final = LIVE | {
     *("mcp_list_tools", "tool_search_call", "tool_search_output", "shell_call_output"),
     *("program", "program_output", "compaction"),
 }
-"""All that it runs itself; it is kept, and an answer with it can be gone on from."""
+"""All items that the provider runs itself; an answer with them is kept and can be continued."""
 _PREFIXES: Final = {"message": "msg", "function_call": "fc", "custom_tool_call": "ctc"}
-"""Kinds of items that are known by what they hold, so that they may have any id."""
+"""Types of items that may have any id, since servers read their content; prefixes of new ids."""
 ALONE: Final = frozenset({"web_search_call", "compaction"})
-"""Items of the provider's that any server can read, under no id. A program needs its own."""
+"""Items of the provider's that a request may contain without an id. A program needs its id."""
 RESENT: Final = PARTS | THINKING | ALONE
 
 
 def kind_of(item: Json) -> str:
-    """Return the kind of block that an item is; a message's parts are blocks of their own."""
+    """Return the kind of an item's block; the parts of a message are blocks of their own."""
     kind = as_text(item.get("type"))
     return REASONING if kind == "reasoning" else TOOL_CALL if is_call(item) else kind
 
 
 def at_start(item: Json) -> Json:
-    """Return an item as it is announced, before anything of it was said."""
+    """Return an item as its `added` event has it: in progress, without text and arguments."""
     grown = ("content", "summary", *TYPED.values())
     begun = {key: type(value)() if key in grown and value else value for key, value in item.items()}
     begun.pop("encrypted_content", None)
@@ -54,9 +54,9 @@ def at_start(item: Json) -> Json:
 
 
 def renamed(item: Json, *, used: bool) -> Json:
-    """Return the item under an id that no server knows, but for one that needs its own.
+    """Return the item with a new id, unless it needs its own.
 
-    No id stands twice in an answer: one that is `used` never stays.
+    `used`: another item of the answer has its id, so it gets a new one in any case.
     """
     prefix = _PREFIXES.get(as_text(item.get("type")))
     if used and not prefix:
@@ -65,17 +65,17 @@ def renamed(item: Json, *, used: bool) -> Json:
 
 
 def half(item: Json) -> bool:
-    """Whether an item is a call that was cut."""
+    """Whether an item is a truncated function call."""
     if item.get("type") != "function_call":
         return False
     return item.get("status") == "incomplete" or breaks_off(as_text(item.get("arguments")))
 
 
-# --- as a later request carries them ------------------------------------------------------------
+# --- as input of a later request ----------------------------------------------------------------
 
 
 def replayed(block: Block) -> Json:
-    """Return a block as input of another request, in a form that no server has to look up."""
+    """Return a block as an input item, without an id that a server would have to look up."""
     if block.kind in PARTS:
         content: object = block.text
         if block.kind == REFUSAL:
@@ -89,17 +89,17 @@ def replayed(block: Block) -> Json:
     return {key: value for key, value in item.items() if key not in {"id", "status", "created_by"}}
 
 
-# --- as the caller gets them --------------------------------------------------------------------
+# --- as output for the caller -------------------------------------------------------------------
 
 
 def final(block: Block) -> Json:
-    """Return the item of a block as its attempt told it last, or as it began."""
+    """Return the item of a block as its attempt sent it last, or as it was announced."""
     items = [as_json(delta["item"]) for delta in block.deltas if "item" in delta]
     return items[-1] if items else as_json(block.start.get("item"))
 
 
 def final_part(block: Block) -> Json:
-    """Return a part of a message with the text that the caller has."""
+    """Return a part of a message with the text that the caller gets."""
     parts = [as_json(delta["part"]) for delta in block.deltas if "part" in delta]
     part = {**as_json(block.start.get("part")), **(parts[-1] if parts else {})}
     if block.kind == REFUSAL and not parts:
@@ -121,14 +121,14 @@ def _noted(part: Json) -> int:
 
 
 def placed(delta: Json) -> Json:
-    """Return the annotation of a delta; its place is the delta's, which moves with the text."""
+    """Return a delta's annotation, its positions counted in the turn's text, not its attempt's."""
     by, annotation = as_int(delta.get("by")) or 0, as_json(delta.get("annotation"))
     places = {key: as_int(annotation.get(key)) for key in ("start_index", "end_index")}
     return {**annotation, **{key: at + by for key, at in places.items() if at is not None}}
 
 
 def written(blocks: Sequence[Block], *, ended: bool) -> list[Json]:
-    """Return the output that blocks make. `ended`: none of them was cut."""
+    """Return blocks as a list of output items. `ended`: the answer ended, so none was cut."""
     groups, output = list[list[Block]](), list[Json]()  # the blocks of each item
     for block in blocks:
         if groups and block.kind in PARTS and same_item(groups[-1][0], block):
@@ -162,7 +162,7 @@ def _message(group: Sequence[Block]) -> Json:
     last = final(group[-1])
     built = [final_part(block) for block in group]
     sent = [as_json(part) for part in as_list(last.get("content"))]
-    # The last word on it stands if it says the same, and nothing that annotates ours is missing.
+    # The server's final item is used if it has the same text and all annotations of ours.
     if len(built) == len(sent) and all(
         as_text(own.get("text")) == as_text(part.get("text"))
         and as_text(own.get(REFUSAL)) == as_text(part.get(REFUSAL))
@@ -181,13 +181,13 @@ def _item(block: Block) -> Json:
         item[field] = block.arguments
     broken = item.get("type") == "function_call" and breaks_off(block.arguments)
     if item.get("status") in _UNSURE or broken:
-        # It is not said to be whole, whatever becomes of the answer: what policy has shown of a
-        # call that was cut never is.
+        # A truncated call that policy showed live is never marked as completed, even if the answer
+        # is.
         announced = any("item" in delta for delta in block.deltas)
         whole = announced and item.get("status") == "in_progress"
         if item.get("type") == "function_call" and block.arguments.strip():
             whole = not broken
-        # Of what the provider runs itself not every kind can be incomplete; all can fail.
+        # Not every item that the provider runs itself can be "incomplete"; all can be "failed".
         fell = "failed" if block.kind in LIVE and not announced else "incomplete"
         item["status"] = "completed" if whole else fell
     return item

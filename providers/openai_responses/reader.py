@@ -1,9 +1,9 @@
-"""A Responses stream told as block events.
+"""Reads a Responses stream as block events.
 
-A part of a message is a block, and so is every other item. What the format says between the
-beginning and the end of an item travels in deltas as it came (`event`), to be written again under
-the places it has in the caller's answer; its last word on a part or an item travels as `part` and
-`item`. A block ends at the first of its `*.done`: what comes behind that waits for more to follow.
+Each part of a message is a block, and so is each other item. Other events between the start and the
+end of an item are kept in deltas as they came (`event`), and written again with the indices of the
+caller's answer; the final form of a part or an item is kept as `part` and `item`. A block ends at
+the first of its `*.done` events; later ones are held until more follows.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ _PART_KINDS = {"output_text": TEXT, REFUSAL: REFUSAL}
 _GROWING: Json = {"text": "", REFUSAL: "", "annotations": [], "logprobs": []}
 _SPOKEN: Json = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
 _BROKEN = frozenset({"", "server_error", "rate_limit_exceeded"})
-"""Failures that are the server's: the same request can succeed."""
+"""Error codes of failures on the server's side: the same request can succeed."""
 
 
 @dataclass(slots=True)
 class _Item:
-    """An item that was announced: its block, or those of its parts."""
+    """An item that has begun: its block, or the blocks of its parts."""
 
     native: Json
     place: int
     after: str
-    """Id of the reasoning right before it."""
+    """Id of the reasoning item right before it; `""`: there is none."""
     block: int | None = None
     parts: dict[int, int] = field(default_factory=dict[int, int])
     streamed: set[int] = field(default_factory=set[int])
-    """Blocks of which text or arguments came."""
+    """Blocks for which text or arguments have come."""
 
     @property
     def is_message(self) -> bool:
@@ -54,7 +54,7 @@ class _Item:
 
 
 class ResponsesReader(PlainReader):
-    """Tells one attempt."""
+    """Reads one attempt."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -72,7 +72,7 @@ class ResponsesReader(PlainReader):
         return events
 
     def tell(self, event: Json) -> Iterator[Json]:
-        """Tell one decoded event."""
+        """Yield the block events of one decoded event."""
         kind = as_text(event.get("type"))
         if (tells := _TELLS.get(kind)) is not None:
             return tells(self, event)
@@ -81,7 +81,7 @@ class ResponsesReader(PlainReader):
     # --- the answer ----------------------------------------------------------------------------
 
     def on_opening(self, event: Json) -> Iterator[Json]:
-        if self._items:  # nothing to open any more, and nothing that is held may go because of it
+        if self._items:  # the answer is open already: a second opening must not release held events
             yield event
             return
         number = as_int(event.get("sequence_number")) or 0
@@ -95,7 +95,7 @@ class ResponsesReader(PlainReader):
                 yield from self.on_item_done({"output_index": place, "item": item})
         yield from self.close()
         error = as_json(response.get("error"))
-        # Why it ended, as one word: its status, or why it is incomplete.
+        # The stop reason: the status, or the reason why it is incomplete.
         kind = as_text(event.get("type")).rpartition(".")[2]
         reason = kind if kind == "incomplete" else as_text(response.get("status")) or kind
         if reason == "incomplete":
@@ -127,7 +127,7 @@ class ResponsesReader(PlainReader):
         item = self._items[place]
         if item.is_message:
             content = native.get("content")
-            if isinstance(content, str):  # some servers say the text in place of the parts
+            if isinstance(content, str):  # some servers send the text instead of parts
                 content = [{**_SPOKEN, "text": content}] if content else []
             for number, part in enumerate(as_list(content)):
                 if number not in item.parts:
@@ -137,7 +137,7 @@ class ResponsesReader(PlainReader):
             last = item.block
             yield from self._arguments(item, native.get(TYPED.get(as_text(native.get("type")), "")))
         if last is not None:
-            # Reasoning that can be sent again is signed by its content.
+            # The encrypted content is the signature without which reasoning cannot be sent again.
             sealed = as_text(native.get("encrypted_content"))
             if sealed and native.get("status") != "incomplete":
                 yield _blocks.delta(last, "signature_delta", signature=sealed, item=native)
@@ -145,7 +145,7 @@ class ResponsesReader(PlainReader):
                 yield _blocks.delta(last, "item", item=native)
         broke = native.get("type") in LIVE and native.get("status") in {"incomplete", "failed"}
         for event in self.close():
-            yield {**event, "cut": True} if broke else event  # it may run again
+            yield {**event, "cut": True} if broke else event  # a later attempt may run it again
         self._half = self._half or half(native)
         self._led = as_text(native.get("id")) if kind_of(native) == REASONING else ""
 
@@ -169,13 +169,13 @@ class ResponsesReader(PlainReader):
         return _blocks.start(self._open, {**block, **held}, **traits)
 
     def close(self) -> Iterator[Json]:
-        """End the open block."""
+        """Yield the end of the open block, if there is one."""
         if self._open is not None:
             yield _blocks.stop(self._open)
         self._open = None
 
     def _item_of(self, event: Json) -> _Item:
-        """Return the item that an event is about; one that was never announced is a message."""
+        """Return the item of an event; one that was never announced is taken for a message."""
         place = _place(event)
         if place not in self._items:
             native: Json = {"id": event.get("item_id"), "type": "message", "role": "assistant"}
@@ -200,9 +200,9 @@ class ResponsesReader(PlainReader):
             yield from self.close()
 
     def on_text(self, event: Json) -> Iterator[Json]:
-        """Tell a piece of text; at its end all of it, where no piece came."""
+        """Yield a piece of text; at the text's end, all of it if no piece has come."""
         item, number = self._item_of(event), _number(event)
-        if number not in item.parts:  # it was never announced
+        if number not in item.parts:  # the part was never announced
             yield from self._part(item, number, {**_SPOKEN})
         block = item.parts[number]
         if event.get("type") == "response.output_text.delta":
@@ -229,7 +229,7 @@ class ResponsesReader(PlainReader):
         yield self._start(item, {"type": kind, **text, **phase, "part": part})
 
     def _whole_part(self, item: _Item, number: int, part: Json) -> Iterator[Json]:
-        """Tell a part that came in one piece."""
+        """Yield the events of a part that came in one piece."""
         begun = {**part, **{key: value for key, value in _GROWING.items() if key in part}}
         yield from self._part(item, number, begun)
         block = item.parts[number]
@@ -258,7 +258,7 @@ class ResponsesReader(PlainReader):
         yield from self.close()
 
     def _arguments(self, item: _Item, whole: object) -> Iterator[Json]:
-        """Tell arguments that came in one piece; nothing where they have been told."""
+        """Yield arguments that came in one piece, unless they were streamed before."""
         if item.block is not None and item.block not in item.streamed and (text := as_text(whole)):
             item.streamed.add(item.block)
             yield _blocks.delta(item.block, "input_json_delta", partial_json=text)
@@ -269,7 +269,7 @@ class ResponsesReader(PlainReader):
             yield _blocks.delta(block, "thinking_delta", thinking=thinking, event=event)
 
     def on_other(self, event: Json) -> Iterator[Json]:
-        """Tell what is none of the above: part of its block, or of the answer as a whole."""
+        """Yield any other event: as a delta of its block, or as it is if it has no block."""
         place = as_int(event.get("output_index"))
         item = self._items.get(place) if place is not None else None
         if item is None:
@@ -281,7 +281,7 @@ class ResponsesReader(PlainReader):
 
 
 def _string(event: Json) -> object:
-    """Return what the reader takes for the text of a delta."""
+    """Return the text of a decoded delta event; `None` if it is none."""
     return event["delta"] if as_text(event["type"]).endswith(".delta") else None
 
 
@@ -309,7 +309,7 @@ _TELLS: dict[str, Callable[[ResponsesReader, Json], Iterator[Json]]] = {
     "response.output_text.delta": ResponsesReader.on_text,
     "response.output_text.done": ResponsesReader.on_text,
     "response.output_text.annotation.added": ResponsesReader.on_annotation,
-    # The end of what was told already: a writer makes its own.
+    # Its text has been read as deltas; the writer makes an event of its own.
     "response.refusal.done": lambda reader, _: reader.close(),
     "response.function_call_arguments.delta": ResponsesReader.on_arguments,
     "response.function_call_arguments.done": ResponsesReader.on_arguments_done,

@@ -1,8 +1,7 @@
 """OpenAI's Responses (`POST .../responses`) and the servers that speak it.
 
 Wire facts: API reference "Responses", guides "Conversation state" and "Reasoning", and the
-behaviour of openai 3.5x. Why recoveries are asked for as they are:
-design/decisions/0015-responses-merge.md.
+behaviour of openai 3.5x. Why recoveries have this form: design/decisions/0015-responses-merge.md.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from continuation.wire.json_values import as_json, as_list, as_text, dumps
 from continuation.wire.request import BaseRequest, read_body
 
 _PATH = re.compile(r"/responses(/compact)?/?$")
-# The server answers outside this exchange, or keeps what is said where we cannot mend it.
+# The server answers outside this exchange, or stores the answer where we cannot replace it.
 _FOREIGN = ("background", "conversation")
-# What a server says to items that it does not take back: ids, reasoning, its content, their order.
+# Errors about items that a server refuses as input: ids, reasoning, its content, their order.
 _ITEMS = re.compile(
     r"encrypted|reasoning|\bitems?\b|\binput\[\d+\]|summary|phase|web_search_call", re.IGNORECASE
 )
@@ -39,7 +38,7 @@ _PLAIN = ("type", "role", "content")
 class ResponsesRequest(OpenAIRequest):
     """One Responses request of the caller's.
 
-    There is no prefill: no server goes on with an assistant message at the end of `input`.
+    There is no prefill: no server continues an assistant message at the end of `input`.
     """
 
     turns_key = "input"
@@ -49,12 +48,12 @@ class ResponsesRequest(OpenAIRequest):
         super().__init__(request, body)
         self._chain = chain
         self._bare = False
-        """Recoveries carry nothing but messages: the server has refused more."""
+        """Whether recoveries hold only messages, because the server refused other items."""
         self._error: bytes | None = None
-        """The chain cannot be shown whole: the request is answered by this, which says so."""
+        """The error body that answers the request if its chain is incomplete; else `None`."""
         kind = as_text(as_json(as_json(body.get("text")).get("format")).get("type"))
-        # How tools are chosen: a word, or what kind of tool must be called. Where it is neither
-        # "auto" nor "none" nor absent, text is no answer, and it is no use to go on with it.
+        # `tool_choice`: a word, or the kind of tool that must be called. Unless it is "auto",
+        # "none" or absent, text is no valid answer, so there is no use in continuing it.
         choice = as_json(body.get("tool_choice"))
         chosen = as_text(body.get("tool_choice")) or as_text(choice.get("type"))
         chosen = as_text(choice.get("mode")) if chosen == "allowed_tools" else chosen
@@ -68,7 +67,7 @@ class ResponsesRequest(OpenAIRequest):
         return self._chain
 
     def untouched(self, policy: Policy) -> str | None:
-        """Why this request is not ours to heal; what it goes on from is read all the same."""
+        """Return why it must not be healed, or `None`; its chain is followed in either case."""
         if (found := _PATH.search(self._request.path)) and found[1]:
             return "the request compacts a conversation"
         foreign = next((key for key in _FOREIGN if self.body.get(key)), None)
@@ -77,7 +76,7 @@ class ResponsesRequest(OpenAIRequest):
     def rewritten(
         self, policy: Policy, head: Head | None = None, body: bytes = b""
     ) -> BaseRequest | None:
-        """Return the request as its chain must be asked for, if the caller's id means another."""
+        """Return the request rewritten for its chain; `None`: as it is, or `doubt` comes first."""
         chain = self.chain
         if self._error is not None:
             return None
@@ -85,7 +84,7 @@ class ResponsesRequest(OpenAIRequest):
             if head is None and self.doubt is None:
                 tail = "/" + quote(ident, safe="")
                 self.doubt = Outgoing(b"", path=lambda path: path + tail, method="GET")
-            return None  # the server's own answer, for it knows who asked
+            return None  # the caller gets the server's own answer, which knows the credential
         made = chain.rewritten() if head is None else chain.recovered(body)
         if made is None:
             return None
@@ -104,14 +103,14 @@ class ResponsesRequest(OpenAIRequest):
         return super().outgoing(headers)
 
     def with_less_thinking(self) -> ResponsesRequest | None:
-        """Lower the effort of reasoning; a model that does not reason refuses that."""
+        """Lower the effort of reasoning (a model without it refuses that); `None`: it is low."""
         reasoning = as_json(self.body.get("reasoning"))
         if as_text(reasoning.get("effort")) in {"none", "minimal", "low"}:
             return None
         return self._like({**self.body, "reasoning": {**reasoning, "effort": "low"}})
 
     def codec(self) -> ResponsesCodec:
-        return ResponsesCodec(lambda _, __: None)  # who reads for himself keeps no chain
+        return ResponsesCodec(lambda _, __: None)  # used outside a turn, so no chain is stored
 
     def answer(self, policy: Policy) -> MessageBuilder:
         return MessageBuilder(ResponsesCodec(self.chain.finished), policy)
@@ -143,9 +142,9 @@ class ResponsesRequest(OpenAIRequest):
         turns.append({"type": "message", "role": "user", "content": text})
 
     def _add_model(self, turns: list[Any], content: list[Json]) -> None:
-        """Add what a request can carry of the turn; of a refused one, the messages alone."""
+        """Add the items that a request may contain; after a refusal only the messages."""
         kept = list[Json]()
-        for item in content:  # what stands by itself: no server has to look anything up to read it
+        for item in content:  # only items that a server can read without looking up an id
             kind, text = item.get("type"), item.get("content")
             if kind == "reasoning":
                 carried = bool(item.get("encrypted_content"))
@@ -163,9 +162,9 @@ class ResponsesRequest(OpenAIRequest):
         turns += kept
 
     def _for_recovery(self, body: Json, answer: Turn) -> Json:
-        """Lift the output constraint: what goes on from half a document is no whole document.
+        """Drop the output constraint, since the rest of a document is not a valid document.
 
-        The server does not keep a recovery: its prompt must never be part of a conversation.
+        The server must not store a recovery: our prompt must never be part of a conversation.
         """
         text = dict(as_json(body.get("text")))
         text.pop("format", None)
@@ -192,7 +191,7 @@ class ResponsesRequest(OpenAIRequest):
 
 
 class OpenAIResponses:
-    """The dialect object."""
+    """The dialect of Responses."""
 
     name = "openai-responses"
     history: str | None = "openai-responses"
@@ -201,9 +200,9 @@ class OpenAIResponses:
     stops = ResponsesCodec.stops
 
     def claims(self, method: str, path: str) -> bool:
-        """Whether a request asks for a response, or has a conversation compacted.
+        """Whether a request asks for a response, or for a conversation to be compacted.
 
-        WebSockets begin with a GET and are not ours.
+        WebSockets begin with a GET and are not claimed.
         """
         return method == "POST" and _PATH.search(path) is not None
 
@@ -212,7 +211,7 @@ class OpenAIResponses:
         return ResponsesRequest(request, body, Chain(request, body))
 
     def prepare(self, policy: Policy) -> Callable[[], object] | None:
-        """Open the store of chains, where that takes long: the first request need not wait."""
+        """Return a function that opens the store of chains in advance; `None`: it is in memory."""
         if policy.chain_store in {"memory", "off"}:
             return None
         from continuation.chains.stores import Key
@@ -221,9 +220,9 @@ class OpenAIResponses:
         return lambda: store(where, patience).get(Key("", "", ""))
 
     def keep_alive(self, opening: bytes) -> bytes:
-        """Say it with the event that OpenAI has for this; nothing may stand before the opening.
+        """Return OpenAI's `keepalive` event; a comment before the opening, which must come first.
 
-        `response.in_progress` would do in most clients, but some take its empty output for all.
+        `response.in_progress` works in most clients, but some take its empty output for the answer.
         """
         created = sse.first_json(opening)
         if created.get("type") != "response.created":

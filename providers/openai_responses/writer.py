@@ -1,8 +1,8 @@
-"""Block events and whole answers written as Responses events, under the first attempt's id.
+"""Writes block events and whole answers as Responses events, with the first attempt's id.
 
-Events are numbered on from what the caller has had. An item that goes on in a later attempt keeps
-its own id and place; one that a later attempt began gets the next place, and a new id where its own
-would tie it to reasoning that the caller never gets.
+Event numbers continue those that the caller has had. An item that a later attempt continues keeps
+its id and index; one that a later attempt began gets the next index, and a new id if its own would
+tie it to reasoning that the caller never gets.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from continuation.wire.json_values import as_int, as_json, as_text, dumps
 from continuation.wire.text_template import KEYS, PlainWriter
 
 Finished: TypeAlias = Callable[[Json, Json], None]
-"""Is told the response that the caller gets and the last attempt's own, before either leaves."""
+"""Called with the response that the caller gets and the last attempt's own, before it is sent."""
 
 _ARGUMENTS = {
     "function_call": "response.function_call_arguments",
     "custom_tool_call": "response.custom_tool_call_input",
 }
 _BLANK: Json = {"type": "message", "role": "assistant", "status": "in_progress", "content": []}
-"""A message of ours, at its start."""
+"""The start of a message that has no item of the server's."""
 _STATUSES = frozenset({"completed", "failed", "cancelled"})
-"""Reasons that are statuses; every other one says why an answer is incomplete."""
+"""Stop reasons that are statuses; with any other one the answer is incomplete."""
 _TRUNCATED = "max_output_tokens"
 _SETTLED = ("service_tier", "content_filters", "input_transformations")
-"""What an answer's opening only announces, or leaves open, and its end tells."""
+"""Fields whose final value only the end of an answer has, not its opening."""
 
 
 class ResponsesWriter:
@@ -52,7 +52,7 @@ class ResponsesWriter:
         self._number = 0
         self._place = self._part = -1
         self._message: list[Block] = []
-        """The parts, so far, of the message that has not ended."""
+        """The parts so far of the message that is being written."""
         self._ids = _Ids()
         self._plain = PlainWriter()
 
@@ -62,7 +62,7 @@ class ResponsesWriter:
         return self._event("response.created", fields) + self._event("response.in_progress", fields)
 
     def resume(self, message: Json, blocks: Sequence[Block], shown: int) -> None:
-        """The caller has had the first attempt's own events, with its numbers and places."""
+        """Continue after the first attempt's own events, with their numbers and indices."""
         self._response = as_json(message.get("response"))
         self._number = (as_int(message.get("number")) or 0) + shown
         for block in blocks:
@@ -92,7 +92,7 @@ class ResponsesWriter:
         return here and same_item(self._message[-1], block)
 
     def _stand_in(self, block: Block) -> None:
-        """A block is the one that is written now."""
+        """Make a block the one that is being written."""
         if self._is_next_part(block):
             self._message.append(block)
         else:
@@ -147,7 +147,7 @@ class ResponsesWriter:
         return done + self._event("response.output_item.done", ended)
 
     def _end_message(self, *, cut: bool) -> bytes:
-        """End the message whose parts have all ended."""
+        """Return the end of the message that is being written; `b""`: there is none."""
         if not self._message:
             return b""
         item = written(self._message, ended=not cut)[0]
@@ -155,7 +155,7 @@ class ResponsesWriter:
         return self._event("response.output_item.done", {"output_index": self._place, "item": item})
 
     def _at(self, block: Block) -> Json:
-        """Where the events of a block belong."""
+        """Return the item id and the indices that the events of a block have."""
         name = as_text(as_json(block.start.get("item")).get("id"))
         at: Json = {"item_id": name, "output_index": self._place}
         return {**at, "content_index": self._part} if block.kind in PARTS else at
@@ -163,13 +163,13 @@ class ResponsesWriter:
     # --- the answer ----------------------------------------------------------------------------
 
     def other(self, event: Json) -> bytes:
-        """Pass on an event of no item; one about another response is none of the caller's."""
+        """Return an event that belongs to no item; `b""` for one about an item or a response."""
         if "response" in event or "output_index" in event:
             return b""
         return self._event(as_text(event.get("type")), event)
 
     def closing(self, blocks: Sequence[Block], delta: Json) -> bytes:
-        """Only the last event: where items have not ended, it must not say that all is done."""
+        """Return an incomplete response's last event alone: open items get no end of their own."""
         response = self._whole(blocks, {**delta, "stop_reason": _TRUNCATED}, {})
         event = {"type": "response.incomplete", "sequence_number": self._number}
         return _sse.encode("response.incomplete", dumps({**event, "response": response}))
@@ -189,7 +189,7 @@ class ResponsesWriter:
         return response
 
     def _whole(self, blocks: Sequence[Block], delta: Json, usage: Json) -> Json:
-        """Return the response: what the caller was told of it at first, and how it ended."""
+        """Return the whole response: the fields of its opening, its output, and how it ended."""
         last, reason = as_json(delta.get("response")), as_text(delta.get("stop_reason"))
         status = reason if reason in _STATUSES else "incomplete"
         settled = {key: last[key] for key in _SETTLED if key in last}
@@ -201,7 +201,7 @@ class ResponsesWriter:
         whole["incomplete_details"] = why if status == "incomplete" else None
         if "completed_at" in last:
             whole["completed_at"] = last["completed_at"] if status == "completed" else None
-        if "output_text" in whole:  # some servers repeat the text beside the output
+        if "output_text" in whole:  # some servers repeat the text outside the output
             whole["output_text"] = "".join(b.text for b in blocks if b.kind == TEXT)
         return whole
 
@@ -212,16 +212,16 @@ class ResponsesWriter:
 
 
 class _Ids:
-    """Gives each item of the caller's answer an id that no other has, and that ties it to none."""
+    """Gives each item of an answer a unique id that ties it to no reasoning the caller lacks."""
 
     def __init__(self) -> None:
         self._used: set[str] = set()
         self._before = ""
         self._final: list[tuple[Json, Json]] = []
-        """Items as their attempts told them, and as they are in the answer."""
+        """Pairs: an item as its attempt sent it, and as it is in the answer."""
 
     def final_item(self, block: Block) -> Json:
-        """Return the item of a block as it is in the answer, once and for all."""
+        """Return the item of a block as it is in the answer; later calls return the same."""
         item = as_json(block.start.get("item"))
         known = next((ours for own, ours in self._final if item is own or item is ours), None)
         if known is None:

@@ -28,7 +28,7 @@ from continuation.wire.json_values import as_list, as_map, as_text, is_map, pars
 _ROLES: Final[Mapping[str, Role]] = {"user": "user", "assistant": "assistant", "system": "system"}
 _ID: Final = re.compile(r"[a-zA-Z0-9_-]+\Z")
 _SIGNATURE: Final = re.compile(r"[A-Za-z0-9+/_=-]+\Z")
-#: Google's stand-in for a lost signature, and how OpenAI's encrypted reasoning begins.
+#: Google's placeholders for a lost signature, and the prefix of OpenAI's encrypted reasoning.
 _FOREIGN_SIGNATURES: Final = (
     "skip_thought_signature_validator",
     "context_engineering_is_the_way",
@@ -38,8 +38,8 @@ _LONGEST_ID: Final = 64
 _FOREIGN_BLOCKS: Final = frozenset(
     {"input_text", "output_text", "refusal", "image_url", "input_image", "reasoning", "text"}
 )
-"""Blocks of other dialects, for certain, and a text without text; what we merely do not know may be
-new, and stays."""
+"""Types of blocks that other dialects have, and "text" without a text. Unknown types are kept: they
+may be new."""
 _UNSIGNED: Final = frozenset({"thinking_unsigned", "thinking_blank", "thinking_foreign"})
 _CHAT_ONLY: Final = frozenset(
     {"tool_calls", "reasoning_content", "refusal", "annotations", "audio", "function_call"}
@@ -48,7 +48,7 @@ _SYSTEM_ONLY: Final = frozenset({"output_config", "clear_at"})
 
 
 class AnthropicGrammar(Grammar):
-    """The grammar of the Messages API and what speaks it: Bedrock, Vertex, other servers."""
+    """The grammar of the Messages API, also on Bedrock, Vertex and other servers."""
 
     dialect: ClassVar[HistoryFormat] = HistoryFormat.ANTHROPIC
     field: ClassVar[str] = "messages"
@@ -73,7 +73,7 @@ class AnthropicGrammar(Grammar):
         if not _messages(messages, seen):
             return False
         if messages[-1]["role"] == "assistant":
-            # It may have the last word, but not to every model, and not in every form.
+            # A trailing assistant message is left to the full check: not every model takes one.
             last = messages[-1]["content"]
             if context.prefill is False or body.get("thinking") is not None:
                 return False
@@ -87,13 +87,13 @@ class AnthropicGrammar(Grammar):
         messages = super().read(body, context)
         last = messages[-1] if messages else None
         if last and last.role == "assistant" and as_map(last.native).get("content") == "":
-            last.parts = []  # a message without content, which the last one may be
+            last.parts = []  # the last message may have no content
         if context.system_messages == "user":  # but for the first, which have another place
             for message in itertools.dropwhile(lambda each: each.role == "system", messages):
                 if message.role == "system":
                     message.faults = (Fault("role_invalid"),)
         if thinking.strange(context):
-            # Other models behind this API do not sign, and some demand their thinking back.
+            # Other vendors' models do not sign thinking, and some require it to be sent back.
             for part in (part for message in messages for part in message.of(Kind.THINKING)):
                 part.faults = tuple(f for f in part.faults if f.code not in _UNSIGNED)
         return messages
@@ -175,7 +175,7 @@ class AnthropicGrammar(Grammar):
         return None if prefill and isinstance(content, (str, list)) else "message_empty"
 
     def must_merge(self, first: Message, second: Message, context: HistoryContext) -> bool:
-        """The API joins neighbours itself; others do not, and those a repair made are ours."""
+        """Whether to merge, if `strict` or after a change: the API joins others by itself."""
         if first.role != second.role or first.role == "system":
             return False
         changed = first.touched or second.touched or second.index - first.index != 1
@@ -199,7 +199,7 @@ class AnthropicGrammar(Grammar):
         return f"{plain or 'call'}_{hashlib.sha256(old.encode()).hexdigest()[:12]}"
 
     def converted(self, native: Any) -> list[Any]:
-        """Understood are plain strings, Chat's `tool` messages and `tool_calls`, strange roles."""
+        """Convert strings, Chat's `tool` messages and `tool_calls`, and unknown roles."""
         if isinstance(native, str):
             return [{"role": "user", "content": native}]
         fields = as_map(native)
@@ -220,7 +220,7 @@ class AnthropicGrammar(Grammar):
             function = as_map(call.get("function"))
             arguments = function.get("arguments")
             if isinstance(arguments, str):
-                with suppress(ValueError):  # the reader will see what is wrong with it
+                with suppress(ValueError):  # invalid arguments are found when the block is read
                     arguments = json.loads(arguments)
             named = {"id": call.get("id", ""), "name": function.get("name", "")}
             blocks.append({"type": "tool_use", **named, "input": arguments})
@@ -259,7 +259,7 @@ class AnthropicGrammar(Grammar):
                 plain = Part(Kind.TEXT, block, part.index, part.path, text=text)
                 return [] if blank(text) else [plain]
             case "tool_use_in_user" | "tool_result_in_assistant":
-                # It is sound in itself; `split_by_side` sees the whole message.
+                # Only its role is wrong, which `split_by_side` repairs.
                 return [replace(part, faults=())]
             case _:
                 return []
@@ -351,8 +351,8 @@ def _result_fault(block: Mapping[str, Any]) -> str:
 
 
 def _thinking_fault(block: Mapping[str, Any]) -> str:
-    """Why no provider will take this thinking back: it has no plausible signature of its own."""
-    if block["type"] == "redacted_thinking":  # opaque, and signed by being so
+    """Return the code of the rule that a thinking block breaks by its signature; `""`: none."""
+    if block["type"] == "redacted_thinking":  # its data is its signature
         return "" if as_text(block.get("data")) else "thinking_redacted_invalid"
     signature = as_text(block.get("signature"))
     if not signature:
@@ -366,7 +366,7 @@ def _is_text(block: object) -> bool:
 
 
 def _blank_block(block: object) -> bool:
-    """Whether a block is a text that says nothing."""
+    """Whether a block is a text of white space only, or empty."""
     fields = as_map(block)
     text = fields.get("text")
     return fields.get("type") == "text" and isinstance(text, str) and blank(text)
@@ -376,7 +376,7 @@ def _blank_block(block: object) -> bool:
 
 
 def _first_after_calls(message: Message) -> int | None:
-    """Number of the first part that must not follow the calls of its message."""
+    """Return the index of the first part that must not follow calls in a message; None: none."""
     called = False
     for n, part in enumerate(message.parts if message.role == "assistant" else ()):
         called = called or part.kind is Kind.CALL
@@ -386,7 +386,7 @@ def _first_after_calls(message: Message) -> int | None:
 
 
 def _calls_last(repair: HistoryRepair, message: Message) -> list[Message]:
-    """Move what follows calls before them; with signed thinking, behind their results instead."""
+    """Move parts after calls before them; with signed thinking, into a message of their own."""
     messages = [message]
     while (at := _first_after_calls(messages[-1])) is not None:
         last = messages[-1]
@@ -402,14 +402,14 @@ def _calls_last(repair: HistoryRepair, message: Message) -> list[Message]:
 
 
 def _unpaired_on_server(history: History) -> dict[Part, str]:
-    """Calls that the server answers itself, without result though their turn is over; and results.
+    """Return the provider's own calls without a result, and results without a call, with codes.
 
-    A turn goes on while only the assistant speaks or only client tools answer (`pause_turn`), so
-    an open server call at the end of the history is paused, not abandoned.
+    A turn continues while only the assistant or client tools write (`pause_turn`), so an open
+    server call at the end of the history is paused, not abandoned.
     """
     unpaired: dict[Part, str] = {}
     if not any(message.has(Kind.SERVER_CALL, Kind.SERVER_RESULT) for message in history.messages):
-        return unpaired  # as nearly always
+        return unpaired  # the usual case
     waiting: dict[str, Part] = {}
     for message in history.messages:
         for part in message.of(Kind.SERVER_CALL, Kind.SERVER_RESULT):
@@ -427,7 +427,7 @@ def _unpaired_on_server(history: History) -> dict[Part, str]:
 
 
 def _undeclared_tools(history: History) -> bool:
-    """Only a request can fail to declare tools; a bare history, without `max_tokens`, cannot."""
+    """Whether calls are in a request without tools; a body without `max_tokens` is no request."""
     body = history.body
     if body.get("tools") or "max_tokens" not in body:
         return False
@@ -435,14 +435,14 @@ def _undeclared_tools(history: History) -> bool:
 
 
 def _blank_system(system: Any) -> list[str]:
-    """Paths of system texts that say nothing."""
+    """Return the paths of empty system texts."""
     if isinstance(system, str):
         return ["system"] if system and blank(system) else []
     return [f"system[{n}]" for n, block in enumerate(as_list(system)) if _blank_block(block)]
 
 
 def _prefill(history: History) -> Part | None:
-    """The text that ends a history which the assistant ends, if that is how it ends."""
+    """Return the text at the end of a history if it is the assistant's; else None."""
     last = history.messages[-1] if history.messages else None
     if last is None or last.role != "assistant" or not last.parts or last.parts[-1].blank:
         return None
@@ -454,7 +454,7 @@ def _refuses_prefill(history: History) -> bool:
     return history.context.prefill is False or thinks
 
 
-# -- the quick look ------------------------------------------------------------------------------
+# -- the fast check ------------------------------------------------------------------------------
 
 
 def _messages(messages: list[Any], seen: set[str]) -> bool:
@@ -537,7 +537,7 @@ def _says(blocks: Any) -> bool:
 
 
 def _loop_thinks(messages: list[Any]) -> bool:
-    """Whether an open tool loop, if there is one, began with thinking."""
+    """Whether an open tool loop, if there is one, begins with thinking."""
     first = None
     for message in reversed(messages):
         content = message["content"]

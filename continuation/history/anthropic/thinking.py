@@ -1,9 +1,9 @@
-"""Thinking blocks in a Messages history: where they may stand, and what is safe to do about them.
+"""Thinking blocks in a Messages history: where they are allowed or required, and their repair.
 
-A signed block is Anthropic's word about Anthropic's thought: it may be left out, never be changed,
-moved or made up. So every repair here drops blocks, or changes the request so that they are not
-needed: thinking off for this request, or, where a model always thinks, a tool loop that is closed
-by a turn of ours, after which a new turn begins without debts.
+A signed block may be left out, but never changed, moved or invented. So every repair here drops
+blocks, or changes the request so that they are not required: thinking is turned off for this
+request, or, if the model always thinks, the open tool loop is ended by a turn of ours, after which
+a new turn begins that requires no earlier thinking.
 
 Sources: Anthropic's pages on extended thinking, on thinking errors and on preserved thinking, and
 the error texts quoted in public issues.
@@ -27,7 +27,7 @@ REFUSED_MODES: Final[Mapping[str, tuple[str, ...]]] = {
     "manual": ("adaptive",),
     "always": ("disabled", "enabled"),
 }
-"""By what a model is able to do: the modes it refuses."""
+"""The modes of thinking that a model refuses, by `Facts.thinking`."""
 
 
 def strange(context: HistoryContext) -> bool:
@@ -36,7 +36,7 @@ def strange(context: HistoryContext) -> bool:
 
 
 def check(history: History) -> Iterator[Violation]:
-    """Report thinking that stands where it may not, or is missing where it must."""
+    """Yield violations: thinking where it is not allowed, or missing where it is required."""
     for part, code in _misplaced(history):
         native = as_map(history.body[history.grammar.field][part.index])
         blocks = as_list(native.get("content"))
@@ -50,7 +50,7 @@ def check(history: History) -> Iterator[Violation]:
 
 
 def prepare(repair: HistoryRepair) -> None:
-    """Drop the thinking that may not stay, before anything is paired."""
+    """Drop thinking that is not allowed, before calls and results are paired."""
     codes = dict(_misplaced(repair))
     if repair.policy.thinking != "keep":
         codes = dict.fromkeys(repair.parts(Kind.THINKING), "thinking_foreign")
@@ -63,7 +63,7 @@ def prepare(repair: HistoryRepair) -> None:
 
 
 def finish(repair: HistoryRepair) -> None:
-    """Give the request what it asks of thinking, or ask less, once the messages stand."""
+    """Repair missing thinking and a refused mode, after the messages have been repaired."""
     _unbind(repair)
     always = repair.context.thinking == "always"
     if repair.policy.thinking == "off" and always:
@@ -98,12 +98,12 @@ def _turn_off(repair: HistoryRepair, why: str) -> None:
 
 
 def _misplaced(history: History) -> Iterator[tuple[Part, str]]:
-    """Thinking parts to be dropped, each with the rule that says so."""
+    """Yield the thinking parts that are not allowed, each with the code of the rule."""
     mode, able, messages = _mode(history), history.context.thinking, history.messages
     off = mode == "disabled" or (not mode and able in ("manual", "none"))
-    # Only some servers mind thinking in the open tool loop while it is off.
+    # Only some servers refuse thinking in the open tool loop while thinking is off.
     silent = set(_open_loop(history)) if history.context.strict and off else set[Message]()
-    # Thinking must open its message where it is manual; adaptive thinking may come in between.
+    # Manual thinking must come first in its message; adaptive thinking may come in between.
     leads = history.context.strict or able == "manual" or mode == "enabled"
     for n, (message, first) in enumerate(zip(messages, _openings(messages), strict=True)):
         thoughts = message.of(Kind.THINKING) if message.role == "assistant" else []
@@ -123,7 +123,7 @@ def _misplaced(history: History) -> Iterator[tuple[Part, str]]:
         if first.kind is not Kind.THINKING and leads:
             yield from ((part, "thinking_not_first") for part in thoughts)
         elif message.has(Kind.CALL):
-            # Signed blocks with nothing between them, which no response has: a client merged them.
+            # Adjacent signed blocks are in no response: a client has merged messages.
             plain = [part.signed and part.name == "thinking" for part in parts]
             for at, part in enumerate(parts):
                 if plain[at] and sum(plain[max(at - 1, 0) : at + 2]) > 1:
@@ -139,9 +139,9 @@ def _openings(messages: list[Message]) -> Iterator[Part]:
 
 
 def _open_loop(history: History) -> list[Message]:
-    """The assistant messages of a tool loop that waits for its next step; empty if none does.
+    """Return the assistant messages of a tool loop that waits for its next step; `[]`: none.
 
-    The loop begins behind the last message of the user that brings no result.
+    The loop begins after the last message of the user that has no result.
     """
     messages = history.messages
     at = len(messages)
@@ -159,7 +159,7 @@ def _open_loop(history: History) -> list[Message]:
 
 
 def _loop_without_thinking(history: History) -> Message | None:
-    """The message that must begin with thinking and does not; manual thinking asks for it."""
+    """Return the message that lacks the leading thinking that manual mode requires; or None."""
     loop = _open_loop(history) if _mode(history) == "enabled" else []
     if not loop or not loop[0].parts or loop[0].parts[0].kind is Kind.THINKING:
         return None
@@ -167,12 +167,12 @@ def _loop_without_thinking(history: History) -> Message | None:
 
 
 def _unbind(repair: HistoryRepair) -> None:
-    """Where thinking is bound to what precedes it, deal with the blocks behind the first change."""
+    """Repair bound thinking after the first changed message: it is not valid there any more."""
     if not repair.context.binding or repair.policy.binding == "keep":
         return
     bound: list[Part] = []
     for n, message in enumerate(repair.messages):
-        if message.touched or message.index != n:  # changed, made, or without its predecessor
+        if message.touched or message.index != n:  # changed, new, or its predecessor was dropped
             start = n if message.index > n and not message.touched else n + 1
             bound = [part for each in repair.messages[start:] for part in each.of(Kind.THINKING)]
             break

@@ -21,7 +21,7 @@ from continuation.wire.json_values import as_list, as_map, as_text, is_map
 
 _ROLES: Final[Mapping[str, Role]] = {"user": "user", "model": "assistant"}
 _LOST_SIGNATURE: Final = "skip_thought_signature_validator"
-"""Documented by Google for calls whose signature is lost."""
+"""The signature that Google documents for calls whose own is lost."""
 _SIGNS_CALLS: Final = re.compile(r"gemini-(?:[3-9]|\d\d)")
 _SIGNATURE: Final = re.compile(r"[A-Za-z0-9+/=_-]+\Z")
 _CALL_KEYS: Final = ("functionCall", "function_call")
@@ -99,7 +99,7 @@ class GeminiGrammar(Grammar):
             yield history.violation("prefill_unsupported", history.messages[-1])
 
     def empty_fault(self, message: Message, *, last: bool) -> str | None:
-        """White space says nothing by itself, nor does a thought that nobody signed."""
+        """Return "message_empty" if all parts are white space or unsigned thoughts; else None."""
         says = any(
             not part.blank and (part.kind is not Kind.THINKING or part.signed)
             for part in message.parts
@@ -107,9 +107,9 @@ class GeminiGrammar(Grammar):
         return None if says or message.faults else "message_empty"
 
     def must_merge(self, first: Message, second: Message, context: HistoryContext) -> bool:
-        """Neighbours are taken as they are: the SDK's own chats have one content per chunk.
+        """Whether to merge: neighbours are valid, as the SDK's chats have one content per chunk.
 
-        But responses must follow the turn of their calls at once, and what a repair made is ours.
+        Except contents with calls, whose responses must follow at once, and those a repair changed.
         """
         if first.role != second.role:
             return False
@@ -118,7 +118,7 @@ class GeminiGrammar(Grammar):
         return context.strict or changed or calls
 
     def orphan_code(self, messages: list[Message], at: int) -> str:
-        """Beside the responses of a call turn it is one too many, elsewhere out of turn."""
+        """Return "tool_result_surplus" right after a turn with calls, else "tool_result_orphan"."""
         called = at > 0 and messages[at - 1].role == "assistant" and messages[at - 1].has(Kind.CALL)
         return "tool_result_surplus" if called else "tool_result_orphan"
 
@@ -174,7 +174,7 @@ class GeminiGrammar(Grammar):
             repair.end_with_user("prefill_unsupported")
 
     def joined_text(self, first: Part, second: Part, join: JoinTexts) -> Part | None:
-        """Signed texts stay as they are, each in a part of its own."""
+        """Join two plain texts; None if either has a signature or other fields."""
         if set(first.native) != {"text"} or set(second.native) != {"text"}:
             return None
         text = join(first.text, second.text)
@@ -237,10 +237,10 @@ def _ends_wrong(history: History) -> bool:
 
 
 def _unsigned_calls(history: History) -> list[Part]:
-    """First calls of the current turn's steps that lack the signature which Gemini 3 demands.
+    """Return the first call of each step of the current turn if it lacks Gemini 3's signature.
 
-    The turn begins behind the last message of the user that brings no function response: one that
-    brings a response *and* text still belongs to the loop before it.
+    The turn begins after the last message of the user that has no function response: a message
+    with a response *and* text still belongs to the loop before it.
     """
     if not _SIGNS_CALLS.search(history.context.model.lower()):
         return []
@@ -254,7 +254,7 @@ def _unsigned_calls(history: History) -> list[Part]:
     return unsigned
 
 
-# -- the quick look ------------------------------------------------------------------------------
+# -- the fast check ------------------------------------------------------------------------------
 
 
 def _model(parts: Iterable[Any], waiting: list[str]) -> bool:
@@ -302,7 +302,7 @@ def _user(parts: Iterable[Any], waiting: list[str]) -> bool:
 
 
 def _loop_signed(contents: list[Any], context: HistoryContext) -> bool:
-    """Whether the first calls in an open tool loop are signed; before Gemini 3 they need not be."""
+    """Whether the first calls in an open tool loop are signed; true for models before Gemini 3."""
     if not context.model or "gemini-2" in context.model:
         return True
     for content in reversed(contents):

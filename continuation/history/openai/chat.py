@@ -30,19 +30,19 @@ _ROLES: Final[Mapping[str, Role]] = {
     "tool": "tool",
     "system": "system",
     "developer": "system",
-    "function": "system",  # results without ids, which nothing can pair
+    "function": "system",  # results without ids, which cannot be paired
 }
 _SYSTEM: Final = ("system", "developer")
 _PLAIN_ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
 _LONGEST_ID: Final = 40
-"""OpenAI's own bound; others take longer ids, and make them."""
+"""Characters: OpenAI's bound; other servers accept and make longer ids."""
 _MISTRAL_ID: Final = re.compile(r"[a-zA-Z0-9]{9}\Z")
-#: Models of DeepSeek and Moonshot that reason whether asked or not.
+#: Models of DeepSeek and Moonshot that always reason.
 _THINKING_MODEL: Final = re.compile(r"reasoner|thinking|-r1\b", re.IGNORECASE)
 _FOREIGN_BLOCKS: Final = frozenset(
     {"tool_use", "tool_result", "thinking", "redacted_thinking", "image", "input_image"}
 )
-"""Anthropic's blocks that Chat has no place for inside `content`."""
+"""Types of Anthropic's blocks that Chat does not have in `content`."""
 
 
 class ChatGrammar(Grammar):
@@ -158,7 +158,7 @@ class ChatGrammar(Grammar):
             yield history.violation("last_not_user", history.messages[-1])
 
     def must_merge(self, first: Message, second: Message, context: HistoryContext) -> bool:
-        """OpenAI takes neighbours of one role; the chat templates of others do not."""
+        """Whether to merge, which only `alternate` asks for: OpenAI accepts adjacent messages."""
         if not context.alternate or first.role != second.role or first.has(Kind.CALL):
             return False
         return first.role in ("user", "assistant")
@@ -196,7 +196,7 @@ class ChatGrammar(Grammar):
         return super().convert(message, fault)
 
     def converted(self, native: Any) -> list[Any]:
-        """Understood are strings, strange roles and Anthropic's messages.
+        """Convert strings, messages of unknown roles, and Anthropic's messages.
 
         Results come first, then what the message says, with its calls and with the images of its
         results, which have no place in them. Thinking is dropped: no other provider can take it
@@ -322,11 +322,11 @@ def _is_foreign(block: object) -> bool:
     return as_text(as_map(block).get("type")) in _FOREIGN_BLOCKS
 
 
-# -- reasoning and the last word -----------------------------------------------------------------
+# -- reasoning, and the end of a history ---------------------------------------------------------
 
 
 def _note_reasoning(body: Body, context: HistoryContext, messages: list[Message]) -> None:
-    """Note on each message what the vendor's rule about `reasoning_content` says of it."""
+    """Add the faults of the vendor's rules about `reasoning_content` to parts and messages."""
     assistants = [message for message in messages if message.role == "assistant"]
     if context.vendor == "deepseek":
         for part in (part for m in assistants if m.has(Kind.CALL) for part in m.of(Kind.TEXT)):
@@ -358,7 +358,7 @@ def _systems(history: History) -> tuple[list[Message], list[Message]]:
 
 
 def _users_after_tools(history: History) -> list[Message]:
-    """Messages of the user right behind results, where the assistant must have spoken first."""
+    """Return user messages right after results, if an assistant message must be between them."""
     if history.context.vendor != "mistral":
         return []
     pairs = itertools.pairwise(history.messages)
@@ -375,7 +375,7 @@ def _must_end_with_user(history: History) -> bool:
     return not as_map(messages[-1].native).get("prefix")
 
 
-# -- the quick look ------------------------------------------------------------------------------
+# -- the fast check ------------------------------------------------------------------------------
 
 
 def _plain_assistant(content: Any, calls: list[Any] | None, waiting: set[str]) -> bool:
@@ -403,7 +403,7 @@ def _plain_blocks(content: Any) -> bool:
 
 
 def _vendor(messages: list[Any], body: Body, context: HistoryContext) -> bool:
-    """Whether the rules of one vendor's servers are kept as well."""
+    """Whether the messages also follow the rules of the vendor's servers."""
     calls = [message for message in messages if message.get("tool_calls")]
     if messages[-1]["role"] == "assistant":
         return False

@@ -1,7 +1,7 @@
 """OpenAI Responses: what `/v1/responses` accepts as `input`.
 
-The list is flat: what other dialects put into one message are neighbouring items here. They are
-read as groups: a run of the assistant's items is one message, and is written back item by item.
+The list is flat: the parts of one message of other dialects are adjacent items here. They are read
+as groups: a run of the assistant's items is one message, and is written back item by item.
 
 Sources: OpenAI's error texts as public issues quote them; codex for the kinds of calls and outputs.
 """
@@ -37,7 +37,7 @@ _PREFIXES: Final = {
     "reasoning": "rs",
     "custom_tool_call": "ctc",
 }
-"""How the id of an item begins, where the server minds."""
+"""Prefixes of item ids, for types whose prefix the server checks."""
 _ITEM_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 _LONGEST_ID: Final = 64
 _ITEM_TEXTS: Final = {
@@ -50,7 +50,7 @@ _ITEM_TEXTS: Final = {
 
 _OUTPUTS: Final = (str, list)
 _ALIKE: Final = frozenset({"function_call_output", "custom_tool_call_output"})
-"""Outputs that differ in nothing but their type."""
+"""Types of outputs that differ only in their type."""
 
 
 class ResponsesGrammar(Grammar):
@@ -130,7 +130,7 @@ class ResponsesGrammar(Grammar):
         return Message(_ROLES[role], [Part(Kind.TEXT, native, text=text)], native, touched=True)
 
     def synthetic_result(self, call: Part, text: str) -> Any:
-        """An output item, of the kind the call asks for."""
+        """Return a new output item of the type that belongs to the call."""
         kind = kind_of(call.native)
         output_item: dict[str, Any] = {"type": PAIRED_CALLS[kind], "call_id": call.id}
         if kind == "tool_search_call":
@@ -141,7 +141,7 @@ class ResponsesGrammar(Grammar):
             return {**output_item, "status": "incomplete", "output": output}
         if kind == "apply_patch_call":
             return {**output_item, "status": "failed", "output": text}
-        if kind == "local_shell_call":  # its own output has no call_id; codex answers it this way
+        if kind == "local_shell_call":  # its own output has no call_id; codex sends this type
             return {**output_item, "type": "function_call_output", "output": text}
         return {**output_item, "output": text}
 
@@ -172,7 +172,7 @@ class ResponsesGrammar(Grammar):
         return old or "call_unnamed"
 
     def can_answer(self, call: Part) -> bool:
-        """A computer call wants a picture of the screen, which no words can stand for."""
+        """Whether a result can be made: not for a computer call, which needs a screenshot."""
         return kind_of(call.native) != "computer_call"
 
     def same_call(self, first: Part, second: Part) -> bool:
@@ -213,7 +213,7 @@ class ResponsesGrammar(Grammar):
             return [replace(part, native=_retyped(part.native), faults=rest)]
         if fault.code in ("item_id_invalid", "item_id_reused"):
             if part.kind is Kind.THINKING and not part.native.get("encrypted_content"):
-                return []  # reasoning without id or content of its own is nothing
+                return []  # reasoning without an id and without content cannot be sent
             return [replace(self.after_join(part), faults=rest)]
         message.lacks_reasoning = message.lacks_reasoning or part.kind is Kind.THINKING
         return []
@@ -224,7 +224,7 @@ class ResponsesGrammar(Grammar):
             for message in repair.drop("drop_thinking", codes):
                 message.lacks_reasoning = True
         for message in repair.messages:
-            if message.lacks_reasoning:  # then its items must not be known as the response's own
+            if message.lacks_reasoning:  # by their ids the server would look for the reasoning
                 _strip_ids(repair, filter(_has_known_id, message.parts))
 
     def finish(self, repair: HistoryRepair) -> None:
@@ -233,7 +233,7 @@ class ResponsesGrammar(Grammar):
         _strip_ids(repair, _without_reasoning(repair))
 
     def joined_text(self, first: Part, second: Part, join: JoinTexts) -> Part | None:
-        """Two message items as one, with the texts at the seam made one text."""
+        """Return two message items as one, with the two texts at the seam joined."""
         head, tail = first.native.get("content"), second.native.get("content")
         if isinstance(head, str) and isinstance(tail, str):
             text = join(head, tail)
@@ -248,7 +248,7 @@ class ResponsesGrammar(Grammar):
         return replace(first, native={**first.native, "content": made}, text=text_of(made))
 
     def after_join(self, part: Part) -> Part:
-        """Its reasoning is gone and its response forgotten, so an id would lead nowhere."""
+        """Return the part without its id, which would refer to reasoning that was dropped."""
         return replace(part, native={k: v for k, v in part.native.items() if k != "id"})
 
 
@@ -256,9 +256,9 @@ class ResponsesGrammar(Grammar):
 
 
 def _read_item(native: Any, index: int, aliases: dict[str, str]) -> Message:
-    """An item as a message of one part, or of none, with a fault, if it must be converted.
+    """Return an item as a message of one part; or of none, with a fault, to be converted.
 
-    `aliases` learns the ids of shell calls, whose outputs name the item, not the call.
+    `aliases` collects call ids by item id: the outputs of shell calls name the item.
     """
     fields, kind = as_map(native), kind_of(native)
     role = as_text(fields.get("role"))
@@ -310,7 +310,7 @@ def _read_text(fields: Mapping[str, Any], role: str, index: int) -> Part:
 
 
 def _retyped(native: Mapping[str, Any]) -> dict[str, Any]:
-    """A message whose content types are those of its role."""
+    """Return a message with the content types that belong to its role."""
     own = "output_text" if native.get("role") == "assistant" else "input_text"
     content: list[Mapping[str, Any]] = []
     for block in map(as_map, as_list(native.get("content"))):
@@ -327,7 +327,7 @@ def _retyped(native: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _note_ids(body: Body, messages: list[Message]) -> None:
-    """Note what is wrong with the items' own ids."""
+    """Add the faults of the items' own ids."""
     first: dict[str, Any] = {}
     unstored = body.get("store") is False
     for part in (part for message in messages for part in message.parts):
@@ -348,7 +348,7 @@ def _note_ids(body: Body, messages: list[Message]) -> None:
 
 
 def _note_outputs(messages: list[Message]) -> None:
-    """Note outputs that name a call of another kind than theirs, which they do not answer."""
+    """Add a fault to each output that names a call of another type than its own."""
     wanted: dict[str, list[str]] = {}
     for part in (part for message in messages for part in message.parts):
         kind = kind_of(part.native)
@@ -356,14 +356,14 @@ def _note_outputs(messages: list[Message]) -> None:
             local = ["function_call_output"] if kind == "local_shell_call" else []
             wanted.setdefault(part.id, []).extend([*local, PAIRED_CALLS[kind]])
         elif part.kind is Kind.RESULT and kind not in wanted.get(part.id, kind):
-            part.name = wanted[part.id][-1]  # what it is to become
+            part.name = wanted[part.id][-1]  # the type that a repair gives it
             words = kind.removesuffix("_output").replace("_", " ")
             alike = {kind, part.name} <= _ALIKE
             part.faults += (Fault("output_type_invalid" if alike else "output_foreign", words),)
 
 
 def _has_known_id(part: Part) -> bool:
-    """Whether it has an id by which a server knows it, and need not have one."""
+    """Whether a part has an id by which a server may know it, but which it can do without."""
     fields = as_map(part.native)
     has_id = isinstance(fields.get("id"), str) and kind_of(fields) in _PREFIXES
     return has_id and part.kind is not Kind.THINKING
@@ -376,7 +376,7 @@ def _strip_ids(repair: HistoryRepair, parts: Iterable[Part]) -> None:
 
 
 def _dangling(history: History) -> list[Part]:
-    """Reasoning that no item of the assistant follows."""
+    """Return reasoning that no item of the assistant follows."""
     dangling: list[Part] = []
     for message in history.messages:
         for part in reversed(message.parts):
@@ -387,10 +387,10 @@ def _dangling(history: History) -> list[Part]:
 
 
 def _without_reasoning(history: History) -> list[Part]:
-    """Items with an id but without reasoning before them, in a history that otherwise reasons.
+    """Return items with an id but without reasoning before them, if other items have reasoning.
 
-    Only a server that has stored the response can mind, and some answers come without reasoning, so
-    this is asked only where the caller wants to be strict.
+    Only a server that has stored the response can refuse them, and some answers have no reasoning,
+    so this is checked only with `strict`.
     """
     groups = [message for message in history.messages if message.role == "assistant"]
     silent = [message for message in groups if not message.has(Kind.THINKING)]
@@ -399,7 +399,7 @@ def _without_reasoning(history: History) -> list[Part]:
     return [part for message in silent for part in message.parts if _has_known_id(part)]
 
 
-# -- the quick look ------------------------------------------------------------------------------
+# -- the fast check ------------------------------------------------------------------------------
 
 
 def _id(name: str | None, kind: str, seen: set[str]) -> bool:

@@ -1,4 +1,4 @@
-"""A reply in Anthropic's shapes: the events of a stream, or one message."""
+"""Writes a reply in Anthropic's format: the events of a stream, or one message."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class AnthropicReplyWriter:
         return {**self._head, "usage": self._usage, "content": content, **self._ending}
 
     def events(self) -> Iterator[Event]:
-        """Write the stream: start, ping, each block's start, deltas and stop, then the end."""
+        """Yield the stream: start, ping, each block's start, deltas and stop, then the end."""
         usage = self._usage
         begun = {name: usage[name] for name in usage if name != "output_tokens_details"}
         begun["output_tokens"] = min(1, usage.get("output_tokens", 0))
@@ -94,7 +94,7 @@ class AnthropicReplyWriter:
                 pass
         yield _event({"type": "content_block_start", "index": index, "content_block": begun})
         for kind, name, piece in deltas:
-            # The most frequent event, by hand: a long stream has tens of thousands of them.
+            # The most frequent event, so it is formatted by hand: long streams have thousands.
             delta = f'{{"type":"{kind}","{name}":{compact(piece)}}}'
             data = f'{{"type":"content_block_delta","index":{index},"delta":{delta}}}'
             yield Event("content_block_delta", data)

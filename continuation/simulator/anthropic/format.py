@@ -1,4 +1,4 @@
-"""Anthropic's Messages API, as the simulated provider speaks it, and what it refuses."""
+"""The simulated Messages API of Anthropic's, and the requests that it refuses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NEEDS_CONTROLS = f"That setting requires the `{_CONTROLS}` value in the `anthro
 
 
 def form(context: AnthropicContext) -> Iterator[str]:
-    """Want a limit and messages (the texts follow the provider's manner)."""
+    """Refuse a request without a valid limit or messages (texts ours, in the provider's style)."""
     if (requested := as_int(context.requested)) is None:
         yield "max_tokens: Input should be a valid integer"
     elif requested < 0:
@@ -41,7 +41,7 @@ def form(context: AnthropicContext) -> Iterator[str]:
 
 
 def settings(context: AnthropicContext) -> Iterator[Refusal | str]:
-    """Compare the model, the limit and the way of thinking with what there is."""
+    """Refuse an unknown model, a limit above the ceiling, and thinking the model does not have."""
     requested, most = context.requested, context.model.ceiling
     if not context.served:
         yield Refusal(f"model: {context.name}", 404)
@@ -55,7 +55,7 @@ def settings(context: AnthropicContext) -> Iterator[Refusal | str]:
         yield f'"thinking.type.{kind}" is not supported for this model.'
     if mode == "manual" and kind == "adaptive":
         yield "adaptive thinking is not supported on this model"
-    # The budget is below the limit; interleaved thinking may go beyond one answer.
+    # The budget must be below the limit, except with interleaved thinking.
     interleaved = any(beta.startswith("interleaved-thinking") for beta in context.betas)
     if 0 < requested <= (context.budget or 0) and not interleaved:
         yield (
@@ -67,7 +67,7 @@ def settings(context: AnthropicContext) -> Iterator[Refusal | str]:
 
 
 def prefill(context: AnthropicContext) -> Iterator[str]:
-    """Refuse a trailing assistant message, unless it is a paused turn that is to go on."""
+    """Refuse a trailing assistant message, unless it is a paused turn to be continued."""
     last = context.turns[-1] if context.turns else None
     if last is None or last.role != "assistant" or last.of("server_tool_use"):
         return
@@ -78,10 +78,10 @@ def prefill(context: AnthropicContext) -> Iterator[str]:
 
 
 def history(context: AnthropicContext) -> Iterator[str]:
-    """Refuse what breaks the conversation's rules; it is about to be answered: no call is live.
+    """Refuse an invalid history; a call without a result is one, as the model is to answer now.
 
-    Thinking is to be signed, and to come first in a turn that has any; a server tool's turn may
-    begin without. That is stricter than `validate`, which allows models that think in between to
+    Thinking must be signed, and must come first in a turn that has any, except in a turn with
+    server tools. That is stricter than `validate`, which allows models that think in between to
     begin with text.
     """
     for turn in context.turns:
@@ -96,7 +96,7 @@ def history(context: AnthropicContext) -> Iterator[str]:
 
 
 def thinking_blocks(context: AnthropicContext) -> Iterator[str]:
-    """Check signatures and, on binding models, the conversation before each block."""
+    """Refuse invalid signatures and, with binding models, a changed conversation before a block."""
     binding = mapping(mapping(context.body.get("thinking")).get("block_binding"))
     drop = binding.get("prefix_mismatch_behavior") == "drop_block"
     faults = signatures.errors(
@@ -128,7 +128,7 @@ def window(context: AnthropicContext) -> Iterator[str]:
 
 _INVOKE = re.compile(r"/model/([^/]+)/invoke(-with-response-stream)?$")
 _PREDICT = re.compile(r"/publishers/anthropic/models/([^/:]+):(r|streamR)awPredict$")
-"""Vertex has the model in the path as well."""
+"""The path of Vertex, which also holds the model's name."""
 _EXCEPTIONS = {
     400: "ValidationException",
     403: "AccessDeniedException",
@@ -148,7 +148,7 @@ _IN_STREAM = {
 
 
 def invoked(context: AnthropicContext) -> Iterator[str]:
-    """Bedrock takes neither the model nor `stream` in the body, and wants to know its version."""
+    """Refuse, on Bedrock, a body with `model` or `stream`, or without `anthropic_version`."""
     if _INVOKE.search(context.request.path):
         text = "Malformed input request: #: {}, please reformat your input and try again."
         body = mapping(loads(context.request.raw))
@@ -160,7 +160,7 @@ def invoked(context: AnthropicContext) -> Iterator[str]:
 
 
 class AnthropicFormat(Format[AnthropicContext]):
-    """Serves `/v1/messages` and what belongs to it, under any prefix of the path, and Bedrock's."""
+    """Serves `/v1/messages` and the paths below it, with any prefix, and Bedrock's and Vertex's."""
 
     checks = (invoked, form, settings, prefill, history, thinking_blocks, window)
     kinds: ClassVar[Mapping[int, str]] = {
@@ -228,7 +228,7 @@ class AnthropicFormat(Format[AnthropicContext]):
     def refused(
         self, refusal: Refusal, request: Recorded, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        """Write a refusal; its body names the request as the header does."""
+        """Return a refusal; its body has the same request id as the header."""
         if _INVOKE.search(request.path):
             server = "InternalServerException"
             kind = refusal.kind or _EXCEPTIONS.get(refusal.status, server)
@@ -275,7 +275,7 @@ class AnthropicFormat(Format[AnthropicContext]):
 
 
 def _framed(event: Event) -> bytes:
-    """Frame an event as Bedrock does; an error gets the name that it has there."""
+    """Return an event as a message of an AWS event stream; an error gets Bedrock's name for it."""
     if event.name != "error":
         return encode("", event.data.encode())
     error = mapping(mapping(loads(event.data)).get("error"))

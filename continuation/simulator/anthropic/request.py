@@ -1,4 +1,4 @@
-"""A Messages request: what it says, what it asks of the model, what it costs."""
+"""Reads a Messages request: its turns, its thinking settings, its size in tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ THINKING = ("thinking", "redacted_thinking")
 
 @dataclass(frozen=True)
 class Placed:
-    """A content block, and where the request has it: `messages.{message}.content.{place}`."""
+    """A content block, its kind, and its path in the request: `messages.{n}.content.{n}`."""
 
     path: str
     kind: str
@@ -26,7 +26,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class RoleTurn:
-    """What the API makes of one or more messages of the same role in a row."""
+    """One turn: one or more messages in a row with the same role, as the API merges them."""
 
     role: str
     message: int
@@ -53,14 +53,14 @@ class AnthropicContext(Context):
         kind, budget = thinking.get("type"), thinking.get("budget_tokens")
         self.thinking = None if kind is None else str(kind)
         self.budget = budget if kind == "enabled" and isinstance(budget, int) else None
-        # Where the request says nothing, adaptive models think.
+        # If the request does not set it, adaptive models think.
         self.thinks = model.thinking in ("adaptive", "always")
         if self.thinking is not None:
             self.thinks = kind != "disabled" and model.thinking != "none"
 
 
 def blocks(content: Any) -> list[Json]:
-    """Return content as blocks; a text that is not empty is one text block."""
+    """Return content as a list of blocks; a text is one text block, an empty one none."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
     return objects(content)
@@ -86,7 +86,7 @@ def turns(body: Json) -> list[RoleTurn]:
 
 
 def without(value: Any, *names: str) -> Any:
-    """Copy JSON without the named keys and without nulls, at every depth."""
+    """Return a copy of JSON without the named keys and without nulls, at every depth."""
     if is_map(value):
         pairs = ((k, v) for k, v in value.items() if k not in names and v is not None)
         return {key: without(item, *names) for key, item in pairs}
@@ -99,7 +99,7 @@ def without(value: Any, *names: str) -> Any:
 
 
 def input_tokens(body: Json) -> int:
-    """Estimate the input: the four-character tokens of system, tools and messages as JSON."""
+    """Return the input in tokens: system, tools and messages as JSON, four characters each."""
     heads = [[None, block] for block in (*objects(body.get("tools")), *blocks(body.get("system")))]
     body_blocks = (
         [message.get("role"), block]

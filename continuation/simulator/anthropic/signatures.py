@@ -1,4 +1,4 @@
-"""Signatures of thinking blocks: a changed block fails them, and so does a changed prefix.
+"""Signatures of thinking blocks, invalid if the block or the conversation before it has changed.
 
 A signature carries three digests: of the block's text, of everything before its turn (system,
 tools, messages; thinking and cache_control left out), and of the thinking block before it. Models
@@ -36,10 +36,10 @@ class Signer:
 
 
 def errors(body: Json, *, binding: bool, strict: bool) -> Iterator[tuple[str, Placed]]:
-    """Yield the rules that thinking blocks of a request break, each with its block.
+    """Yield the codes of the rules that thinking blocks break, each with its block.
 
-    `binding`: the model checks the conversation before a block. `strict`: signatures made
-    elsewhere are refused.
+    `binding`: the model checks the conversation before a block. `strict`: signatures that the
+    simulator did not make are refused.
     """
     listed = turns(body)
     before: Json | None = None
@@ -64,7 +64,7 @@ def errors(body: Json, *, binding: bool, strict: bool) -> Iterator[tuple[str, Pl
 
 
 def _prefix(body: Json, stop: int) -> bytes:
-    """Digest everything before message `stop`, combined as the API combines it."""
+    """Return a digest of everything before message `stop`, with turns merged as the API does."""
     head = {**body, "messages": messages(body)[:stop]}
     listed = [
         [turn.role, *(p.block for p in turn.blocks if p.kind not in THINKING)]

@@ -1,4 +1,4 @@
-"""A reply in Gemini's shapes: one response, or the chunks of a stream."""
+"""Writes a reply in Gemini's format: one response, or the chunks of a stream."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _REASONS = {
     "model_context_window_exceeded": "MAX_TOKENS",
     "refusal": "SAFETY",
 }
-"""Gemini's finish reasons for stop reasons; a strange word passes as it is."""
+"""Gemini's finish reasons by stop reason; an unknown reason is sent as it is."""
 _UNFINISHED = ("MAX_TOKENS", "CONTINUATION")
 _THOUGHT = "Let me think about where this is going."
 
 
 class GeminiReplyWriter:
-    """Writes a reply; of its blocks `portion` is what this request brings."""
+    """Writes a reply; `portion` is the share of its blocks that this request brings."""
 
     def __init__(self, context: GeminiContext, reply: Reply, portion: Portion, name: str) -> None:
         self._context, self._reply, self._portion, self._id = context, reply, portion, name
         self._reason = _REASONS.get(reply.stop, reply.stop)
         self._unfinished = self._reason in _UNFINISHED
-        # The shape that the scenario wants for an answer that is not whole.
+        # The scenario's shape for a truncated answer.
         self._shape = context.scenario.empty_shape if self._unfinished else None
 
     def response(self) -> Json:
@@ -43,7 +43,7 @@ class GeminiReplyWriter:
         return self._closing(_content(*parts) if parts else self._empty())
 
     def chunks(self) -> Iterator[Json]:
-        """Write the stream: one chunk per piece, then one that says how the answer ended.
+        """Yield the stream: one chunk per piece, then one with the end of the answer.
 
         The usage of each chunk is the running total of the stream. The content of the last chunk is
         an empty text, signed if the answer is whole.
@@ -78,7 +78,7 @@ class GeminiReplyWriter:
                 if text and self._context.shows_thinking:
                     yield {"text": text, "thought": True}
             case ToolUse(name, id=call_id):
-                # Whole or not at all, but where its arguments are streamed.
+                # A truncated call is left out, unless arguments are streamed.
                 if block.cut is None or self._context.streams_arguments:
                     named = {"id": call_id} if call_id else {}
                     args = whole_members(arrived(block))
@@ -87,7 +87,7 @@ class GeminiReplyWriter:
                 yield dict(raw)
 
     def _pieces(self) -> Iterator[Json]:
-        """Cut text into pieces; calls come whole unless their arguments are streamed."""
+        """Yield text in pieces; calls come whole unless their arguments are streamed."""
         calls = [block for block in self._portion.blocks if isinstance(block, ToolUse)]
         for block in self._portion.blocks:
             for part in self._whole(block):
@@ -103,10 +103,10 @@ class GeminiReplyWriter:
                     yield part
 
     def _call_pieces(self, call: ToolUse, signed: Json) -> Iterator[Json]:
-        """Write a call as its name, pieces of its arguments and an empty end (Vertex only).
+        """Yield a call as its name, pieces of its arguments and an empty end (Vertex only).
 
-        A cut call has no end. What arrived of it is counted in characters of values, so a cut falls
-        near where it would in JSON.
+        A truncated call has no end. Its `cut` is counted in characters of values, so it falls near
+        the place where it would fall in JSON.
         """
         named = {key: value for key, value in call_of(signed).items() if key != "args"}
         yield {**signed, "functionCall": {**named, "willContinue": True}}
@@ -128,7 +128,7 @@ class GeminiReplyWriter:
     # -- signatures
 
     def _signed(self, parts: list[Json]) -> list[Json]:
-        """Sign the first call, or else the last part of an answer that ended."""
+        """Return the parts with a signature on the first call, or on the end of an ended answer."""
         calls = [index for index, part in enumerate(parts) if "functionCall" in part]
         if not calls and (self._context.generation < 3 or self._reason != "STOP"):
             return parts
@@ -138,7 +138,7 @@ class GeminiReplyWriter:
         return [*listed[:index], self._with_signature(listed[index]), *listed[index + 1 :]]
 
     def _with_signature(self, part: Json) -> Json:
-        """Sign a part, with what the reply's thinking says; None there leaves it unsigned."""
+        """Return a part with the signature of the reply's thinking; None there: unsigned."""
         scripted = [block.signature for block in self._reply.blocks if isinstance(block, Thinking)]
         signature = scripted[-1] if scripted else SIGNED
         if self._context.generation < 3 or signature is None:
@@ -149,7 +149,7 @@ class GeminiReplyWriter:
     # -- the end
 
     def _empty(self, usual: int = 3) -> Json:
-        """Write the content of an answer that shows nothing, in the shape asked for."""
+        """Return the content of an answer without text, in the scenario's shape or the usual."""
         match usual if self._shape in (None, 7, 8) else self._shape:
             case 1 | 2:
                 return {}
@@ -164,7 +164,7 @@ class GeminiReplyWriter:
                 return {"content": {"role": "model"}}
 
     def _closing(self, content: Json) -> Json:
-        """Write how the answer ended, and the token with which one that is not whole goes on.
+        """Return the end of an answer, with a continuation token if it is not whole.
 
         Shape 1 has no candidate at all, shape 8 one more.
         """
@@ -206,7 +206,7 @@ def _content(*parts: Json) -> Json:
 
 
 def _values(path: str, value: Any, size: int | None) -> Iterator[Json]:
-    """Yield the pieces of a call's arguments, each with its place."""
+    """Yield the pieces of a call's arguments, each with its JSON path."""
     if is_map(value):
         nested = (_values(f"{path}.{name}", item, size) for name, item in value.items())
         yield from chain.from_iterable(nested)

@@ -1,7 +1,7 @@
-"""Gemini's generateContent, as the Gemini API and Vertex speak it.
+"""The simulated generateContent of the Gemini API and of Vertex.
 
-The words of refusals are quoted in public bug reports or known from the providers' answers; those
-said to be ours follow their manner.
+The texts of refusals are quoted in public bug reports or known from the providers' answers; those
+called ours follow their style.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from continuation.wire.json_values import as_int, as_list
 _VERTEX = 65_535
 """What Vertex takes of 2.5, 3 and 3.5 Flash, whose limit the Gemini API gives as 65,536."""
 _GOOGLE = re.compile(r"gem|learnlm")
-"""Names of models that are Google's, where the path is the same for several providers."""
+"""Matches names of Google's models, for a path that several providers have."""
 
 # -- what is refused
 
@@ -50,7 +50,7 @@ def not_found(target: Target) -> Refusal:
 
 
 def form(context: GeminiContext) -> Iterator[Refusal | str]:
-    """Want a model that is here, contents with parts, and a limit that is a number."""
+    """Refuse an unknown model, contents without parts, and a limit that is no number."""
     if not context.served:
         yield not_found(context.target)
     for n, content in enumerate(() if context.vertex else contents(context.body)):
@@ -82,7 +82,7 @@ def continuation_token(context: GeminiContext) -> Iterator[str]:
 
 
 def limit(context: GeminiContext) -> Iterator[str]:
-    """Vertex refuses a limit above the ceiling; the Gemini API lowers it without a word."""
+    """Refuse, on Vertex, a limit above the ceiling; the Gemini API lowers it silently."""
     requested, most = context.requested, context.ceiling
     if requested is None:
         return
@@ -97,7 +97,7 @@ def limit(context: GeminiContext) -> Iterator[str]:
             "* GenerateContentRequest.generation_config.max_output_tokens: max_output_tokens must "
             "be positive."
         )
-    # A long answer in one piece, of a model that would give it in hops, is refused (text ours).
+    # A model that answers in hops refuses a large limit on a request without stream (text ours).
     if context.hops and not context.streamed and context.token is None and requested > UNARY_MOST:
         yield (
             f"max_output_tokens must be at most {UNARY_MOST} for a non-streaming request without "
@@ -108,11 +108,11 @@ def limit(context: GeminiContext) -> Iterator[str]:
 _VERTEX_ONLY = ("message_empty", "text_empty")
 """The Gemini API takes an empty text, and refuses missing parts in words of its own."""
 _TOLERATED = ("roles_not_alternating",)
-"""Both take contents of one role in a row: the SDK's own chats send them after a stream."""
+"""Both accept contents of one role in a row: the SDK's own chats send them after a stream."""
 
 
 def history(context: GeminiContext) -> Iterator[str]:
-    """Yield what is wrong with the conversation; it is about to be answered, so no call is live."""
+    """Refuse an invalid history; a call without a result is one, as the model is to answer now."""
     tolerated = _TOLERATED if context.vertex else (*_TOLERATED, *_VERTEX_ONLY)
     faults = validate(context.body, "gemini", model=context.name, facts=context.model, live=False)
     for violation in by_rank(faults, "gemini"):
@@ -123,13 +123,13 @@ def history(context: GeminiContext) -> Iterator[str]:
 
 
 STAND_IN = "skip_thought_signature_validator"
-"""Documented by Google for parts whose signature is lost."""
+"""The signature that Google documents for parts whose own signature is lost."""
 
 
 def signatures(context: GeminiContext) -> Iterator[str]:
-    """Check thought signatures, which models before Gemini 3 neither make nor look at.
+    """Refuse invalid thought signatures; models before Gemini 3 neither make nor check them.
 
-    Those made elsewhere are refused by the strict only; what is no Base64 at all is told by the
+    Unknown signatures are refused only with `strict_signatures`; invalid Base64 is found by the
     rules of the history. Source: Google's page on thought signatures, and public issues.
     """
     vertex = context.vertex
@@ -156,7 +156,7 @@ def window(context: GeminiContext) -> Iterator[str]:
 
 
 class GeminiFormat(Format[GeminiContext]):
-    """Serves generateContent, streamGenerateContent and what belongs to them, under any prefix."""
+    """Serves generateContent, streamGenerateContent and the paths of models, with any prefix."""
 
     checks = (form, continuation_token, limit, history, signatures, window)
     kinds = GRPC_STATUSES
@@ -196,7 +196,7 @@ class GeminiFormat(Format[GeminiContext]):
         self._tokens.clear()
 
     def route(self, method: str, path: str) -> Route | None:
-        """Take what is Gemini's; `/v1/models/NAME`, which others have too, goes by the name."""
+        """Claim Gemini's paths; `/v1/models/NAME`, which others have too, only by the name."""
         match = target(path)
         if match is None:
             return None
@@ -206,7 +206,7 @@ class GeminiFormat(Format[GeminiContext]):
         return "other" if gemini else None
 
     def context(self, request: Recorded) -> GeminiContext:
-        """Read a request; where the table has Vertex's odd limit, the Gemini API's is one more."""
+        """Read a request; if the table has Vertex's ceiling of 65,535, the Gemini API's is +1."""
         parsed, scenario = _target(request), request.scenario
         limits, known = self.limits(parsed.model, scenario)
         odd = limits.ceiling == _VERTEX and parsed.model not in self.models
@@ -219,7 +219,7 @@ class GeminiFormat(Format[GeminiContext]):
         before = context.continued[1] if context.continued else Progress()
         prompt_turns = turns(body)
         first = prompt_turns[0].text if prompt_turns else ""
-        # What the hops before left of the limit, and what the model has to say again.
+        # The rest of the limit after earlier hops; what the model must generate again is added.
         left = context.limit - before.spent
         return Ask(
             [*prompt_turns, PromptTurn("assistant", before.text)] if before.text else prompt_turns,
@@ -250,7 +250,7 @@ class GeminiFormat(Format[GeminiContext]):
     def stream(
         self, context: GeminiContext, events: Sequence[Event], headers: Mapping[str, str]
     ) -> Answer:
-        """Frame a stream as Google does: with CRLF at a line's end, or as one JSON array."""
+        """Return a stream in Google's framing: with CRLF at a line's end, or as one JSON array."""
         listed, framed = not _wants_events(context.request), list[Event]()
         for event in events:
             text = f"data: {event.data}\r\n\r\n"
@@ -263,14 +263,14 @@ class GeminiFormat(Format[GeminiContext]):
         return Answer(200, {"content-type": kind, **headers}, events=framed)
 
     def unknown_caller(self, request: Recorded) -> Refusal | None:
-        """Refuse a request without a key, which may be in the query too."""
+        """Return the refusal of a request without a key, which may be in the query too; or None."""
         refusal = super().unknown_caller(request)
         return None if any(parse_qs(request.query).get("key", [])) else refusal
 
     def refused(
         self, refusal: Refusal, request: Recorded, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        """Write a refusal; where the answer would have been an array, so is the error."""
+        """Return a refusal; it is an array if the answer would have been one."""
         answer = super().refused(refusal, request, headers)
         listed = _target(request).verb == "streamGenerateContent" and not _wants_events(request)
         return replace(answer, body=b"[" + answer.body + b"]") if listed else answer
@@ -289,7 +289,7 @@ class GeminiFormat(Format[GeminiContext]):
         target, model = context.target, context.model
         if not (context.known and context.scenario.models_endpoint):
             return self.refused(not_found(target), context.request)
-        if target.vertex:  # which tells no limits
+        if target.vertex:  # which reports no limits
             name = f"publishers/google/models/{target.model}"
             return self.json(200, {"name": name, "versionId": "default"})
         limits = {"inputTokenLimit": model.window, "outputTokenLimit": model.ceiling}

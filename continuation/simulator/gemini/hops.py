@@ -1,11 +1,11 @@
-"""How far an answer got, and the share of it one request may bring.
+"""The progress of an answer, and the share of it that one request may bring.
 
 A Gemini 4 answer may take several requests ("hops"). Each is the same request again with the token
-of the one before; `maxOutputTokens` bounds them all together. The model is deterministic, so a
-token stands for a place in the answer: text goes on behind what was said, and of thinking and of a
-call, which do not come in halves, what was spent on them before is not asked for again. A call is
-therefore brought whole, by the hop that ends it.
-Source: Google's page on long decode; what is refused how is ours where that does not say.
+of the one before; `maxOutputTokens` bounds all of them together. The model is deterministic, so a
+token stands for a position in the answer: text continues behind the text so far. Thinking and calls
+do not come in halves: the tokens that earlier hops spent on them are not charged again, and a call
+is sent whole, by the hop that completes it.
+Source: Google's page on long decode; refusals that it does not describe are ours.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from continuation.simulator.scenario import Block, Raw, Text, Thinking, ToolUse
 
 @dataclass(frozen=True)
 class Progress:
-    """What all hops so far have brought, in tokens, and the visible text.
+    """The tokens that all hops so far have spent, and their visible text.
 
     `begun`: tokens spent on a call that is not whole yet.
     """
@@ -46,9 +46,9 @@ class Progress:
 
 
 class Portion:
-    """The share of an answer that one hop brings: `blocks`, and how far the answer then is.
+    """The share of an answer that one hop brings: `blocks`, and the `progress` after it.
 
-    `room` is what this hop may spend, in tokens. `cut` says that there was more.
+    `room`: tokens that this hop may spend. `cut`: whether the answer has more.
     """
 
     def __init__(self, answer: Iterable[Block], before: Progress, room: float = math.inf) -> None:
@@ -63,7 +63,7 @@ class Portion:
             if not isinstance(block, Thinking):
                 self._take(block)
                 continue
-            # Thinking goes on from where the hops before left it.
+            # Thinking continues where earlier hops stopped.
             skipped = min(again, cost(block))
             again -= skipped
             paid = self._pay(cost(block) - skipped)
@@ -92,7 +92,7 @@ class Portion:
                 self.blocks.append(block)
                 self._go_on(output=whole)
             case ToolUse():
-                # Comes once all of it is paid for; one that the limit cut comes cut.
+                # Sent once its tokens are spent; a call that the limit truncated stays truncated.
                 paid = self._pay(max(0, whole - begun))
                 if self.cut:
                     self._go_on(begun=paid)
@@ -104,7 +104,7 @@ class Portion:
                     self._go_on(begun=whole - begun)
 
     def _pay(self, owed: int) -> int:
-        """Spend what `owed` asks for, or what there is room for."""
+        """Spend `owed` tokens, or as many as there is room for; return how many."""
         paid = int(min(owed, self._room))
         self._room -= paid
         self.cut = paid < owed

@@ -1,4 +1,4 @@
-"""A generateContent request: its path, its model, what it says and how far its answer is."""
+"""Reads a generateContent request: its path, model, turns, and the progress of its answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WORD = re.compile(r"(?<=[a-z])([A-Z])")
 
 @dataclass(frozen=True)
 class Target:
-    """What a path asks of which model; `verb` is empty where it asks about the model itself."""
+    """The parts of a path; `verb` is empty if the path asks about the model itself."""
 
     version: str
     vertex: bool
@@ -35,7 +35,7 @@ class Target:
 
 
 def target(path: str) -> Target | None:
-    """Read a path of the Gemini API or of Vertex, under any prefix; None if it is neither."""
+    """Parse a path of the Gemini API or of Vertex, with any prefix; None if it is neither."""
     match = _PATH.search(path)
     if match is None:
         return None
@@ -44,7 +44,7 @@ def target(path: str) -> Target | None:
 
 
 def get(fields: Json, name: str) -> Any:
-    """Return a field by its camelCase name; the wire takes snake_case as well."""
+    """Return a field by its camelCase name; the field itself may be in snake_case."""
     return fields.get(name, fields.get(_WORD.sub(r"_\1", name).lower()))
 
 
@@ -57,7 +57,7 @@ def parts(content: Json) -> list[Json]:
 
 
 def text_of(part: Json) -> str:
-    """Return a part's visible text; thoughts are none."""
+    """Return a part's visible text; `""` for a thought, or a part without text."""
     text = part.get("text")
     return text if isinstance(text, str) and not part.get("thought") else ""
 
@@ -67,16 +67,16 @@ def call_of(part: Json) -> Json:
 
 
 SIGNED_BY = {False: b"SIMG", True: b"SIMV"}
-"""How signatures begin of the Gemini API (`False`) and of Vertex, which refuse each other's."""
+"""First bytes of signatures of Vertex (`True`) and the Gemini API, which refuse each other's."""
 
 
 def sign(part: Json, *, vertex: bool) -> str:
-    """Return the signature of a part: a changed part fails it, and it names its service."""
+    """Return a part's signature: a digest of its content, with the mark of its service."""
     return seal(SIGNED_BY[vertex], part_digest(part))
 
 
 def part_digest(part: Json) -> bytes:
-    """Digest what of a part is signed: its text, or name and arguments of its call."""
+    """Return a digest of a part's signed fields: its text, or its call's name and arguments."""
     call = call_of(part)
     return digest([text_of(part), call.get("name"), call.get("args") or {}])
 
@@ -96,16 +96,16 @@ def turns(body: Json) -> list[PromptTurn]:
 
 _PROMPT = ("systemInstruction", "tools", "toolConfig", "cachedContent", "contents")
 UNARY_MOST = 32_768
-"""Tokens a request without stream may ask for, and bring, of a model that answers in hops."""
+"""Tokens: the largest limit, and output, of a request without stream to a model with hops."""
 HOP_MOST = 65_536
-"""Tokens a stream brings before it stops with CONTINUATION."""
+"""Tokens of a stream before it stops with CONTINUATION."""
 _UNSET = 8_192
 """The limit where a request sets none: vendors disagree, so the lowest that is reported."""
 _MOST_CANDIDATES = 8
 
 
 class GeminiContext(Context):
-    """A request, where it was sent, and the continuation tokens that were given out before."""
+    """A request, the target of its path, and the continuation tokens issued so far."""
 
     def __init__(
         self,
@@ -120,31 +120,31 @@ class GeminiContext(Context):
         self.vertex, self.name = parsed.vertex, parsed.model
         self.streamed = parsed.verb == "streamGenerateContent"
         match = _GENERATION.match(self.name)
-        #: 3 for gemini-3.5-flash and the `-latest` names; 0 for what is no Gemini.
+        #: 3 for gemini-3.5-flash and the `-latest` names; 0 for a model that is not Gemini.
         self.generation = int(match[1]) if match else 3 * self.name.endswith("-latest")
-        # The input is estimated: the four-character tokens of the prompt as JSON.
+        # The input in tokens is estimated: the prompt as JSON, four characters each.
         prompt = [get(self.body, name) for name in _PROMPT]
         self.input_tokens = sum(tokens(compact(value)) for value in prompt if value is not None)
 
-        # The answer may take several requests; Vertex knows that in v1beta1 only.
+        # Whether an answer may take several requests; on Vertex only in v1beta1.
         old = self.vertex and parsed.version == "v1"
         self.hops = self.scenario.tokens and self.generation >= 4 and not old
-        #: Tokens one request brings, or None where the limit alone decides.
+        #: Tokens of one request's output, or None if only the limit bounds it.
         self.hop_room: int | None = None
         if self.hops:
             self.hop_room = self.scenario.hop or (HOP_MOST if self.streamed else UNARY_MOST)
-        #: A token is bound to the model and the whole prompt.
+        #: A digest of the model and the whole prompt, to which a continuation token is bound.
         self.conversation = digest([self.name, *prompt])
         self.token: Any = get(self.body, "continuationToken")
-        #: What it stands for, in Base64 of either alphabet, if it was given out here: the
-        #: conversation, and how far the answer is that the request goes on with.
+        #: The conversation and the progress of the answer that the token continues; None if this
+        #: simulator has not issued it. The token may be in either alphabet of Base64.
         self.continued: tuple[bytes, Progress] | None = None
         if isinstance(self.token, str):
             self.continued = issued.get(self.token.translate(str.maketrans("-_", "+/")))
 
         self.config = mapping(get(self.body, "generationConfig"))
         self.requested: Any = get(self.config, "maxOutputTokens")
-        #: The largest limit; of a window that is shared, the prompt takes its part.
+        #: The largest limit, in tokens; lower if the prompt uses up a shared context window.
         self.ceiling = model.ceiling
         if model.window is not None and model.window_shared:
             self.ceiling = max(1, min(model.ceiling, model.window - self.input_tokens))
@@ -155,19 +155,19 @@ class GeminiContext(Context):
         off = budget == 0 or (budget is None and model.thinking == "manual")
         self.thinks = model.thinking == "always" or (model.thinking != "none" and not off)
         self.shows_thinking = bool(get(thinking, "includeThoughts"))
-        # Vertex cuts the arguments of calls into pieces where that is asked for.
+        # Vertex streams the arguments of calls in pieces if the request asks for it.
         calling = mapping(get(mapping(get(self.body, "toolConfig")), "functionCallingConfig"))
         cut = bool(get(calling, "streamFunctionCallArguments"))
         self.streams_arguments = self.streamed and cut
 
     @property
     def limit(self) -> int:
-        """The output limit of the whole answer; the Gemini API lowers one that is too large."""
+        """Output limit of the whole answer, in tokens; one above the ceiling is lowered to it."""
         unset = HOP_MOST if self.generation >= 4 else _UNSET
         return min(unset if self.requested is None else int(self.requested), self.ceiling)
 
     def issue(self, progress: Progress) -> str:
-        """Return the token of a place in the answer; the same place has the same token."""
+        """Return the token of a position in the answer; the same position has the same token."""
         state = [progress.thought, progress.output, progress.begun, progress.text]
         token = seal(b"SIMT", digest([self.conversation.hex(), state]))
         self._issued[token] = self.conversation, progress

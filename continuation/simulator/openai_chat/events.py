@@ -1,4 +1,4 @@
-"""A reply in Chat's shapes: the chunks of a stream, or one completion."""
+"""Writes a reply in Chat's format: the chunks of a stream, or one completion."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from continuation.simulator.wire import Event, Json
 from continuation.wire.json_values import as_int, mapping
 
 CREATED = 1_760_000_000
-"""When every answer was made, in Unix time: a test can know it."""
+"""The time of every answer, in Unix time; it is fixed, so that tests know it."""
 DONE = Event(None, "[DONE]")
 _FINISH = {
     "max_tokens": "length",
@@ -33,7 +33,7 @@ _FILTERED = [{"prompt_index": 0, "content_filter_results": _SAFE}]
 
 
 class ChatReplyWriter:
-    """Writes a reply as the vendor of a request does; `call_id` makes ids of calls."""
+    """Writes a reply as the request's vendor does; `call_id` returns a new id for a call."""
 
     def __init__(
         self, context: ChatContext, reply: Reply, name: str, call_id: Callable[[], str]
@@ -70,7 +70,7 @@ class ChatReplyWriter:
         return {**head, "usage": self._usage(), **self.reply.extra}
 
     def chunks(self) -> Iterator[Event]:
-        """Write the stream: role, deltas, finish reason, usage if asked for, and `[DONE]`."""
+        """Yield the stream: role, deltas, finish reason, usage if asked for, and `[DONE]`."""
         vendor, stop = self._vendor, self.reply.stop
         if vendor.name == "azure":  # about the prompt, before there is a completion
             blank: Json = {"id": "", "object": "", "created": 0, "model": "", "choices": []}
@@ -91,7 +91,7 @@ class ChatReplyWriter:
             yield DONE
 
     def _usage(self) -> Json:
-        """Count what the completion cost; an echoed prefix belongs to the prompt."""
+        """Return the completion's usage; an echoed prefix counts as part of the prompt."""
         prompt, output = self.context.prompt, spent(self.reply) * self._choices
         hidden = (Thinking, Text) if self._withheld else (Thinking,)
         counted = {
@@ -145,7 +145,7 @@ class ChatReplyWriter:
     # -- a stream
 
     def _deltas(self) -> Iterator[Json]:
-        """Yield what each chunk adds, the role first."""
+        """Yield the delta of each chunk, the role first."""
         blocks, size = self._blocks, self.reply.deltas
         silent = bool(blocks) and all(isinstance(block, ToolUse) for block in blocks)
         first: Json = {"role": "assistant", "content": None if silent else ""}
@@ -158,7 +158,7 @@ class ChatReplyWriter:
                 case Thinking(text):
                     yield from map(self._reasoning, pieces(text, size))
                 case ToolUse():
-                    # Id and name, then the arguments; some servers wait until they have the whole.
+                    # Id and name, then the arguments; some servers send a call in one piece.
                     arguments, index = arrived(block), index + 1
                     at_once, later = (
                         (arguments, "") if self._vendor.whole_calls else ("", arguments)

@@ -1,6 +1,6 @@
-"""OpenAI's Chat Completions API and its many dialects, as the simulated provider speaks them.
+"""The simulated Chat Completions API of OpenAI's and other vendors, and what they refuse.
 
-What a vendor says is in its table; a limit or an end for which it has no words is not refused.
+A vendor's texts are in its table; a limit or a prefill for which it has none is not refused.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _FLAGS = (
     *("continue_final_message", "add_generation_prompt"),
     *("thinking", "enable_thinking", "chat_template_kwargs"),
 )
-"""How other servers are told to go on from a message, or to think."""
+"""Parameters of other servers for continuing a message, and for thinking."""
 
 
 def form(context: ChatContext) -> Iterator[Refusal]:
-    """Want limits of one token or more; the text is OpenAI's."""
+    """Refuse a limit below one token; the text is OpenAI's."""
     for name in LIMITS:
         value = context.body.get(name)
         if value is not None and (as_int(value) or 0) < 1:
@@ -55,7 +55,7 @@ def no_model(name: str) -> Refusal:
 
 
 def model_and_flags(context: ChatContext) -> Iterator[Refusal]:
-    """OpenAI refuses the ways in which others are told to go on, and to think."""
+    """Refuse an unknown model, and, as OpenAI, other servers' parameters (`_FLAGS`)."""
     if not context.served:
         yield no_model(context.name)
     if context.vendor.openai:
@@ -70,13 +70,13 @@ def model_and_flags(context: ChatContext) -> Iterator[Refusal]:
 
 
 def unverified() -> Refusal:
-    """Refuse to stream, as OpenAI does where it does not know who asks."""
+    """Return OpenAI's refusal to stream to an organization that is not verified."""
     text = "Your organization must be verified to stream this model."
     return Refusal(text, code="unsupported_value", param="stream")
 
 
 def parameters(context: ChatContext) -> Iterator[Refusal]:
-    """Want the limit by its name of this vendor, and `stream_options` where it has them."""
+    """Refuse a limit under a name that this vendor refuses, and `stream_options` if it does."""
     vendor, options = context.vendor, context.body.get("stream_options")
     if context.streamed and not vendor.streams:
         yield unverified()
@@ -109,7 +109,7 @@ def _unrecognized(name: str) -> Refusal:
 
 
 def _not_taken(context: ChatContext, path: tuple[str, ...], value: Any) -> Refusal:
-    """Refuse a parameter this host does not have; Mistral says so as its validator does."""
+    """Return the refusal of an unknown parameter; for Mistral in the form of its validator."""
     if context.vendor.name != "mistral":
         return _unrecognized(path[0])
     text = "Extra inputs are not permitted"
@@ -123,7 +123,7 @@ _PLAIN = Refusal("")
 def _worded(
     context: ChatContext, what: str, base: Refusal = _PLAIN, **values: object
 ) -> Iterator[Refusal]:
-    """Refuse in the words that the vendor's table has for `what`; not at all if it has none."""
+    """Yield a refusal with the text that the vendor's table has for `what`; none without text."""
     text = context.vendor.errors.get(what)
     if text is not None:
         yield replace(base, text=text.format(**values))
@@ -141,7 +141,7 @@ def ceiling(context: ChatContext) -> Iterator[Refusal]:
 
 
 def prefill(context: ChatContext) -> Iterator[Refusal]:
-    """Refuse an end that the vendor does not take, in the words its table has for it."""
+    """Refuse a trailing assistant message as the vendor does, with the texts of its table."""
     vendor, last = context.vendor, context.last
     if vendor.prefill == "continue_final_message":
         yield from _template_flags(context)
@@ -150,7 +150,7 @@ def prefill(context: ChatContext) -> Iterator[Refusal]:
     if len(context.messages) > 1 and context.messages[-2].get("role") == "assistant":
         yield from _worded(context, "prefill_twice")
     if last.get("tool_calls") and vendor.checked:
-        return  # the rules of histories have more to say of it
+        return  # the check of the history refuses it
     limits, content = find(context.name), str(last.get("content"))
     if "claude" in context.name and limits is not None and not limits.prefill:
         yield from _worded(context, "prefill_model")
@@ -166,7 +166,7 @@ def prefill(context: ChatContext) -> Iterator[Refusal]:
 
 
 def _template_flags(context: ChatContext) -> Iterator[Refusal]:
-    """Check the two flags that rule a template's end: one is set, the other taken back."""
+    """Refuse wrong combinations of `continue_final_message` and `add_generation_prompt`."""
     generates = context.body.get("add_generation_prompt")
     if context.marks_prefill and generates is True:
         yield from _worded(context, "both_flags")
@@ -181,13 +181,13 @@ def _template_flags(context: ChatContext) -> Iterator[Refusal]:
 
 
 _ELSEWHERE = ("last_not_user", "roles_not_alternating")
-"""Checked with the end of the request, or not at all."""
+"""Codes of violations that `prefill` checks, or that are not checked at all."""
 
 
 def history(context: ChatContext) -> Iterator[Refusal]:
-    """Refuse what `validate` finds; it is about to be answered, so no call is live.
+    """Refuse an invalid history; a call without a result is one, as the model is to answer now.
 
-    OpenAI takes an empty content and no null, where nothing else stands in its place.
+    OpenAI accepts an empty `content`, but null only if another field (`others`) replaces it.
     """
     vendor, messages = context.vendor, context.messages
     others = ("tool_calls", "function_call", "refusal", "audio")
@@ -210,13 +210,13 @@ def history(context: ChatContext) -> Iterator[Refusal]:
 
 
 def window(context: ChatContext) -> Iterator[Refusal]:
-    """Compare prompt, and prompt with limit, to the window, as far as the vendor does."""
+    """Refuse a prompt, or prompt plus limit, above the context window, if the vendor does so."""
     vendor, size, prompt = context.vendor, context.model.window, context.prompt
     if size is None:
         return
     requested = context.requested or 0
     what, room, over = "total", size - requested, prompt + requested > size
-    if context.restricted:  # reasoning models have an input limit, beside that of the output
+    if context.restricted:  # reasoning models have a limit on the input as well
         what, room = "input", size - context.model.ceiling
         over = prompt > room > 0
     elif prompt > size and "prompt" in vendor.errors:
@@ -236,7 +236,7 @@ def window(context: ChatContext) -> Iterator[Refusal]:
 
 
 class ChatFormat(Format[ChatContext]):
-    """Serves `…/chat/completions` and `…/models` under any prefix, as the scenario's vendor."""
+    """Serves `…/chat/completions` and `…/models` with any prefix, as the scenario's vendor."""
 
     checks = (form, model_and_flags, parameters, ceiling, prefill, history, window)
     kinds: ClassVar[Mapping[int, str]] = {
@@ -333,17 +333,17 @@ _INSTRUCTIONS = ("system", "developer")
 
 
 def _turns(context: ChatContext) -> list[PromptTurn]:
-    """Return the turns as the model sees them; one role in a row is one turn.
+    """Return the turns as the model sees them; adjacent messages of one role are one turn.
 
-    A finished turn that nothing follows is answered afresh: in the manner `exact`, which goes on as
-    if it had been asked to, the model does not look at it at all.
+    After a finished assistant turn at the end the model begins anew. In the manner `exact` that
+    turn is left out, since the model would continue it.
     """
     turns: list[PromptTurn] = []
     for message in context.messages:
         text, role = text_of(message.get("content")), message.get("role")
         if role in ("tool", "function"):
             turns.append(PromptTurn("user", "", results=True))
-        elif role in ("user", "assistant"):  # system and developer: no turn
+        elif role in ("user", "assistant"):  # system and developer messages are not turns
             turns.append(PromptTurn(str(role), text))
     if context.ending == "finished":
         if context.scenario.manner == "exact" and len(turns) > 1:
@@ -356,7 +356,7 @@ def _turns(context: ChatContext) -> list[PromptTurn]:
 
 
 def _model_path(path: str) -> str | None:
-    """Return the model a path asks about, "" for all; None: it is none of ours (Gemini's own)."""
+    """Return the model a path asks about, "" for all; None: another path, or one of Gemini's."""
     before, separator, name = path.partition("/models")
     if not separator or before.endswith("/v1beta") or ":" in name or name[:1] not in ("", "/"):
         return None

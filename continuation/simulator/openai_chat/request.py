@@ -1,4 +1,4 @@
-"""A Chat request: what it says, what it asks of the model, how the vendor takes its end."""
+"""Reads a Chat request: its messages, its settings, how the vendor understands its end."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from continuation.simulator.wire import Json, Recorded
 from continuation.wire.json_values import as_int, mapping, objects
 
 Ending = Literal["open", "prefill", "finished", "user"]
-"""`open`: the user spoke last. `user`: the server takes the last message for the user's."""
+"""`open`: the last message is the user's. `user`: the server takes it for the user's."""
 _DEPLOYMENT = re.compile(r"/openai/deployments/([^/]+)/")
 
 
 def model_name(request: Recorded) -> str:
-    """Return the model a request names, in its body or as a deployment in its path."""
+    """Return the model of a request, from its body or the deployment in its path; or `""`."""
     deployment = _DEPLOYMENT.search(request.path)
     return str((request.body or {}).get("model") or (deployment[1] if deployment else ""))
 
 
 class ChatContext(Context):
-    """A Chat request, and whom it asks.
+    """A Chat request, its vendor, and what the model does with thinking.
 
-    `thinks`: the model may think: it can, and the request does not switch it off. `reasons`: it
-    does, always or because the request or the scenario says so. `restricted`: a reasoning model of
-    OpenAI, which takes another limit, and has an input limit of its own.
+    `thinks`: the model may think: it can, and the request does not turn it off. `reasons`: it does,
+    always or because the request or the scenario asks for it. `restricted`: a reasoning model of
+    OpenAI, which has another parameter for the limit, and a limit on the input.
     """
 
     def __init__(self, request: Recorded, model: ModelLimits, known: bool) -> None:
@@ -40,7 +40,7 @@ class ChatContext(Context):
         self.streamed = body.get("stream") is True
         self.messages = objects(body.get("messages"))
         self.last = self.messages[-1] if self.messages else {}
-        #: What the model reads, tools and messages, as JSON.
+        #: The prompt as JSON: tools and messages.
         self.prompt_text = json.dumps([body.get("tools"), body.get("messages")], ensure_ascii=False)
         self.prompt = tokens(self.prompt_text)
 
@@ -50,15 +50,15 @@ class ChatContext(Context):
         self.restricted = vendor.openai and model.thinking in ("adaptive", "always")
 
         names = (name for name in vendor.limits if body.get(name) is not None)
-        #: The parameter that sets the limit, or would.
+        #: The limit's parameter in the request, or the one that would set it.
         self.limit_name = next(names, vendor.limits[-1])
         self.requested = as_int(body.get(self.limit_name))
-        # A server that refuses no limit has clamped it.
+        # A server that refuses no limit lowers it to the ceiling.
         self.limit = min(self.requested or vendor.default_limit or model.ceiling, model.ceiling)
 
     @property
     def marks_prefill(self) -> bool:
-        """Whether a trailing assistant message is marked as a prefill, or needs no mark for it."""
+        """Whether a trailing assistant message is marked as a prefill, or needs no mark."""
         vendor = self.vendor
         if vendor.prefill in ("prefix", "partial"):
             return self.last.get(vendor.prefill) is True
@@ -68,7 +68,7 @@ class ChatContext(Context):
 
     @property
     def ending(self) -> Ending:
-        """How the model will understand the end of a request that was not refused."""
+        """How the model understands the end of a request that was not refused."""
         if self.last.get("role") != "assistant":
             return "open"
         if self.last.get("tool_calls"):
@@ -81,7 +81,7 @@ class ChatContext(Context):
 
 
 def _switched(body: Json, *, on: bool) -> Iterator[bool]:
-    """Yield, for each way in which vendors switch thinking, whether the body does so."""
+    """Yield, for each vendor's parameter for thinking, whether the body turns it on (or off)."""
     yield mapping(body.get("thinking")).get("type") == ("enabled" if on else "disabled")
     for holder in (body, mapping(body.get("chat_template_kwargs"))):
         yield holder.get("enable_thinking") is on

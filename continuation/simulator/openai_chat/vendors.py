@@ -1,6 +1,6 @@
-"""How the simulator plays a vendor: its table in `continuation/wire/vendors.toml`, read.
+"""The vendors that the simulator can simulate, from `continuation/wire/vendors.toml`.
 
-The top of that file says what each key means.
+The head of that file explains each key.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from continuation.wire.vendors import HISTORY, SERVER, tables
 
 @dataclass(frozen=True)
 class SimulatedVendor:
-    """One server's ways; the fields are the keys of its table."""
+    """The behaviour of one vendor's server; the fields are the keys of its table."""
 
     name: str
-    # What the dialect goes by, too.
+    # Keys that the dialect reads as well.
     prefill: str = "none"
     prefill_path: str = ""
     prefill_echoes: bool = False
@@ -29,7 +29,7 @@ class SimulatedVendor:
     stream_above: int | None = None
     reasoning: tuple[str, ...] = ("reasoning_content", "reasoning")
     ceiling_field: str = ""
-    # How the server behaves, and words its refusals.
+    # The server's behaviour, and the texts of its refusals.
     trailing_answer: str = ""
     default_limit: int | None = None
     refuses_other_limit: bool = False
@@ -53,21 +53,21 @@ class SimulatedVendor:
     order_type: str | None = None
     order_code: str | None = None
     errors: Mapping[str, str] = field(default_factory=dict[str, str])
-    # What its histories demand.
+    # The rules of its histories.
     checked: bool = False
     streams: bool = True
     tolerates: tuple[str, ...] = ()
 
     @property
     def limits(self) -> tuple[str, ...]:
-        """The parameters of the limit that are read; of those given, the first one counts."""
+        """The parameters of the limit that are read; the first one in a request counts."""
         both = ("max_completion_tokens", "max_tokens")
         return (self.limit,) if self.limit_only else both
 
 
 @cache
 def vendors() -> Mapping[str, SimulatedVendor]:
-    """Return every vendor that can be played, by name; ValueError for a key that there is not."""
+    """Return every vendor that can be simulated, by name; raises ValueError for an unknown key."""
     own = {each.name for each in fields(SimulatedVendor)} - {"name", "tolerates"}
     vendors_by_name: dict[str, SimulatedVendor] = {}
     for name, table in tables().items():
@@ -81,13 +81,13 @@ def vendors() -> Mapping[str, SimulatedVendor]:
         dialect = {key: value for key, value in table.items() if key in own}
         demands = {key: value for key, value in history.items() if key != "models"}
         values: dict[str, Any] = {**dialect, **server, **demands}
-        # Arrays, which are lists in TOML, are not to be changed.
+        # TOML's arrays are lists; they become tuples, so that nothing can change them.
         frozen: dict[str, Any] = {k: tuple(v) if is_list(v) else v for k, v in values.items()}
         vendors_by_name[name] = SimulatedVendor(name, **frozen)
     return MappingProxyType(vendors_by_name)
 
 
-#: What a scenario may lay over any vendor, since one host has it today and another tomorrow.
+#: Changes that a scenario may apply to any vendor, as different hosts have them over time.
 QUIRKS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "max-tokens-only": {"limit": "max_tokens", "limit_only": True, "refuses_other_limit": True},
@@ -103,9 +103,9 @@ QUIRKS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 
 def find_vendor(name: str, quirks: str = "") -> SimulatedVendor:
-    """Return a vendor with the quirks laid over it, several of which are joined by `+`.
+    """Return a vendor with quirks applied; several are joined by `+`.
 
-    Raises ValueError that names what is unknown and what is possible.
+    Raises ValueError naming what is unknown and what is possible.
     """
     if name not in vendors():
         raise ValueError(f"vendor: {name!r} is none of {', '.join(vendors())}")

@@ -1,6 +1,6 @@
-"""A reply in the shapes of the Responses API: output items, the response, the events of a stream.
+"""Writes a reply in Responses' format: output items, the response, the events of a stream.
 
-The events are numbered without a gap, and no `[DONE]` ends them.
+The events are numbered without a gap; no `[DONE]` follows them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ResponsesReplyWriter:
         self._freeform = {tool.get("name") for tool in tools if tool.get("type") == "custom"}
 
     def response(self) -> Json:
-        """Write the finished response; of one that was cut only the last item is incomplete."""
+        """Return the finished response; if it is incomplete, so is its last item."""
         reply, status = self._reply, "incomplete"
         if reply.stop in _ENDED:
             status = "completed"
@@ -93,7 +93,7 @@ class ResponsesReplyWriter:
         return {**written, **reply.extra}
 
     def begun(self, status: str) -> Json:
-        """Write the response without what was said."""
+        """Return the response without output and usage."""
         body = self._context.body
         echoed = {k: v if body.get(k) is None else body[k] for k, v in _ECHOED.items()}
         return {
@@ -127,7 +127,7 @@ class ResponsesReplyWriter:
                 item: Json = {"id": name, "type": "reasoning", "status": status, "summary": summary}
                 if signature == SIGNED:
                     signature = seal_reasoning(name, self._context.credential, text)
-                # Reasoning that was cut before its end has no encrypted content.
+                # Truncated reasoning has no encrypted content.
                 return item if signature is None else {**item, "encrypted_content": signature}
             case ToolUse():
                 free = block.name in self._freeform
@@ -158,7 +158,7 @@ class ResponsesReplyWriter:
             started = _emptied(item, "content", "summary", "arguments", "input")
             if "status" in item:
                 started["status"] = "in_progress"
-            if "encrypted_content" in item:  # which is not whole yet
+            if "encrypted_content" in item:  # incomplete at the start, as with OpenAI
                 whole = item["encrypted_content"]
                 started["encrypted_content"] = whole[: len(whole) // 2]
             yield {"type": "response.output_item.added", **position, "item": started}
@@ -194,7 +194,7 @@ class ResponsesReplyWriter:
                 for step in ("in_progress", "searching", "completed"):
                     yield f"web_search_call.{step}", {}
             case _:
-                pass  # other items come whole
+                pass  # other items have no events between start and end
 
     def _within_part(self, part: Json) -> Iterator[tuple[str, Json]]:
         """Yield the events between the start and the end of a part of a message."""
@@ -218,5 +218,5 @@ class ResponsesReplyWriter:
 
 
 def _emptied(value: Json, *names: str) -> Json:
-    """Copy an object with nothing yet in those of its members that grow."""
+    """Return a copy of an object with the named members empty."""
     return {**value, **{name: type(value[name])() for name in names if name in value}}

@@ -1,4 +1,4 @@
-"""OpenAI's Responses API, as the simulated provider speaks it, and what it refuses."""
+"""The simulated Responses API of OpenAI's, and the requests that it refuses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SMALLEST = 16
 
 
 def settings(context: ResponsesContext) -> Iterator[Refusal]:
-    """Compare the limit, the model and the reasoning with what there is."""
+    """Refuse a wrong limit, an unknown model, and reasoning that the model does not have."""
     body, most = context.body, context.model.ceiling
     if context.streamed and not find_vendor("openai", context.scenario.quirks).streams:
         yield unverified()
@@ -99,7 +99,7 @@ _INVALID_VALUES = ("role_invalid", "content_type_invalid", "input_type_invalid",
 
 
 def history(context: ResponsesContext) -> Iterator[Refusal]:
-    """Refuse what breaks the rules of a conversation; it is to be answered, so no call is live.
+    """Refuse an invalid history; a call without a result is one, as the model is to answer now.
 
     What the server itself holds is valid, except for a call whose output the request owes; indexes
     in errors count only the items that the request brings itself.
@@ -110,7 +110,7 @@ def history(context: ResponsesContext) -> Iterator[Refusal]:
         return re.sub(r"input\[(\d+)\]", lambda match: f"input[{int(match[1]) - held}]", text)
 
     answerable = [
-        # What the server holds needs no encrypted content to be read again.
+        # Reasoning that the server has stored needs no encrypted content.
         {**item, "encrypted_content": "held"}
         if n < held and mapping(item).get("type") == "reasoning"
         else item
@@ -130,7 +130,7 @@ def history(context: ResponsesContext) -> Iterator[Refusal]:
 
 
 def encrypted_and_window(context: ResponsesContext) -> Iterator[Refusal]:
-    """Check the encrypted content that a request brings, and whether all of it has room."""
+    """Refuse invalid encrypted content in the request, and an input above the context window."""
     strict, most = context.scenario.strict_signatures, context.model.window
     for _, item in context.new:
         text = reasoning_error(item, context.credential, strict=strict)
@@ -145,7 +145,7 @@ def encrypted_and_window(context: ResponsesContext) -> Iterator[Refusal]:
 
 
 class ResponsesFormat(Format[ResponsesContext]):
-    """Serves `/responses` and what belongs to it, under any prefix of the path."""
+    """Serves `/responses` and the paths below it, with any prefix."""
 
     checks = (settings, stored, reasoning_stored, history, encrypted_and_window)
     kinds: ClassVar[Mapping[int, str]] = {429: "rate_limit_error"}
@@ -191,14 +191,14 @@ class ResponsesFormat(Format[ResponsesContext]):
         )
 
     def write(self, context: ResponsesContext, reply: Reply) -> Json | Iterable[Event]:
-        """Write the response, and keep it."""
+        """Return the response as events or a body, and store it unless the request forbids it."""
         body = context.body
         writer = ResponsesReplyWriter(context, reply, self.new_id)
         response = writer.response()
         faults = (reply.drop, reply.error_after, reply.stall)
-        # What the client never got to its end was never finished.
+        # An answer that a fault interrupts was never finished, so it is not stored.
         if all(fault is None for fault in faults):
-            # A server that forgets keeps it all the same: it may remember later.
+            # A server that forgets stores it too: a later scenario may not forget.
             store = self._stores.setdefault(context.credential, Archive())
             if body.get("store") is not False:
                 store.add(StoredResponse(response, listed(context.items, self.new_id)))
@@ -221,7 +221,7 @@ class ResponsesFormat(Format[ResponsesContext]):
                 return self.refused(Refusal(f"Response with id '{name}' not found.", 404), request)
             case "GET", "responses", name:
                 return self.json(200, store.responses[name].response)
-            case "GET", "responses", name, "input_items":  # all on one page, oldest first
+            case "GET", "responses", name, "input_items":  # all in one page, oldest first
                 read = store.responses[name].context
                 return self.json(200, {"object": "list", "data": read, "has_more": False})
             case _:
@@ -230,7 +230,7 @@ class ResponsesFormat(Format[ResponsesContext]):
 
 
 def _tail(path: str) -> list[str]:
-    """Return what of a path is ours: from the last `responses` on."""
+    """Return a path's segments from the last `responses` on; empty if there is none."""
     parts = path.strip("/").split("/")
     indexes = [n for n, part in enumerate(parts) if part == "responses"]
     return parts[indexes[-1] :] if indexes and len(parts) - indexes[-1] <= 3 else []

@@ -1,4 +1,4 @@
-"""A Responses request: what the model reads, who asks, what it costs."""
+"""Reads a Responses request: the items the model reads, the credential, the size in tokens."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from continuation.wire.responses_items import OUTPUTS, kind_of
 
 
 class ResponsesContext(Context):
-    """A Responses request with what its model can do and what is kept for its credential.
+    """A Responses request, its model's limits, and the storage of its credential.
 
-    `anchor`: the id of the response that it goes on from. `brought`: what its `input` holds.
-    `items`: all that is read, oldest first, of which the first `held` came from the server, and
-    `new` are the others, each with its place in `items`. What the request names but is not kept
-    here counts for nothing.
+    `anchor`: the id of the response that it continues. `brought`: the items of its `input`.
+    `items`: all items the model reads, oldest first; the first `held` of them came from storage,
+    `new` are the others, each with its index in `items`. References to items that are not stored
+    are ignored.
     """
 
     def __init__(self, request: Recorded, model: ModelLimits, known: bool, store: Archive) -> None:
@@ -48,16 +48,16 @@ def credential(request: Recorded) -> str:
 
 
 def is_reference(item: Any) -> bool:
-    """Tell whether an item only names another; the type may be left out."""
+    """Whether an item is only a reference to another; its type may be left out."""
     fields = mapping(item)
     return fields.get("type") == "item_reference" or set(fields) == {"id"}
 
 
 def turns(listed: list[Any]) -> list[PromptTurn]:
-    """Return user and assistant turns; neighbouring items of one speaker are one turn.
+    """Return user and assistant turns; adjacent items of one role are one turn.
 
-    An assistant turn at the end is left out: it is a finished turn, so the model does not go on
-    where it stops but answers what was asked before it.
+    An assistant turn at the end is left out: it is finished, so the model does not continue it but
+    answers the turn before it.
     """
     prompt_turns: list[PromptTurn] = []
     for item in map(mapping, listed):
@@ -75,7 +75,7 @@ def turns(listed: list[Any]) -> list[PromptTurn]:
 
 
 def listed(items: list[Any], new_id: Callable[[str], str]) -> list[Json]:
-    """Return input items the way the API keeps and lists them: with ids, content as blocks."""
+    """Return input items as the API stores and lists them: with ids, content as blocks."""
     entries: list[Json] = []
     for item in map(mapping, items):
         kind, content = kind_of(item), item.get("content")
@@ -92,7 +92,7 @@ def listed(items: list[Any], new_id: Callable[[str], str]) -> list[Json]:
 
 
 def item_id(item: Mapping[str, Any], new_id: Callable[[str], str]) -> str:
-    """Return the item's id, or a new one of its kind."""
+    """Return the item's id, or a new one with the prefix of its type."""
     kind = kind_of(item)
     return str(item.get("id") or new_id(_PREFIXES.get(kind, kind.split("_")[0] or "item")))
 
@@ -111,7 +111,7 @@ _PREFIXES = {
 
 
 def input_tokens(context: ResponsesContext) -> int:
-    """Estimate the input: the four-character tokens of instructions, tools and items as JSON."""
+    """Return the input in tokens: instructions, tools, items as JSON, four characters each."""
     heads = [context.body[name] for name in ("instructions", "tools") if context.body.get(name)]
     read = (*heads, *context.items)
     return sum(tokens(json.dumps(part, sort_keys=True, ensure_ascii=False)) for part in read)

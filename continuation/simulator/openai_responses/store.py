@@ -1,11 +1,11 @@
-"""What the Responses API keeps, and the reasoning that it gives away sealed.
+"""The storage of the Responses API, and the encrypted content of its reasoning.
 
-It keeps responses with their context, and their items, for each credential apart.
+It stores responses with their context, and their items, separately for each credential.
 
-The `encrypted_content` of reasoning is opaque outside and checked when it comes back. It carries
+The `encrypted_content` of reasoning is opaque to callers and checked when it comes back. It holds
 digests of the item's id, of the credential it was made for and of the reasoning itself, and a
-digest over all three, so that a changed one, one moved to another item and one of another
-organisation can be told. What the simulator did not write it cannot check.
+digest over all three. So the simulator recognizes content that was changed, moved to another item
+or made for another organization; content that it did not write it cannot check.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class StoredResponse:
 
 @dataclass
 class Archive:
-    """What is kept for one credential; nobody else finds it.
+    """The storage of one credential.
 
-    `items`: by id, from the output or the input of a kept response. `reasoning`: id of an item ->
-    id of the reasoning that it must not be parted from.
+    `items`: by id, from the output or the input of a stored response. `reasoning`: by an item's id,
+    the id of the reasoning item that must come right before it.
     """
 
     responses: dict[str, StoredResponse] = field(default_factory=dict[str, StoredResponse])
@@ -57,7 +57,7 @@ class Archive:
         stored = self.responses.get(response or "")
         if stored is None:
             return []
-        # Reasoning that was cut before it led to an item is kept, but not read again.
+        # Truncated reasoning, which no item follows, is stored, but not read again.
         output = list(stored.response["output"])
         while output and kind_of(output[-1]) == "reasoning":
             output.pop()
@@ -81,9 +81,9 @@ def seal_reasoning(item: str, credential: str, text: str) -> str:
 
 
 def reasoning_error(item: Mapping[str, Any], credential: str, *, strict: bool) -> str | None:
-    """Return why the encrypted content of a replayed item is refused, if it is.
+    """Return why an input item's encrypted content is refused; None: it is accepted.
 
-    `strict`: content that was made elsewhere is refused too.
+    `strict`: content that the simulator did not make is refused too.
     """
     content, name = item.get("encrypted_content"), item.get("id")
     if item.get("type") != "reasoning" or content is None:
