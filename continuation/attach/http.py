@@ -192,7 +192,7 @@ class HealedStream(Session, httpx2.SyncByteStream):
     """The live response's chunks, while they are being read."""
 
     def open(self) -> httpx2.Response:
-        """Send the caller's request; return its response, with this stream in it if it is ours."""
+        """Send the caller's request; return its response, with this stream in it if we heal it."""
         while isinstance(command := self._next(), (Send, Read, Wait, Work)):
             self._reply = self._perform(command)
         if (response := self._opened(command)) is not None:
@@ -317,7 +317,7 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
     """The iterator that is under way."""
 
     async def open(self) -> httpx2.Response:
-        """Send the caller's request; return its response, with this stream in it if it is ours."""
+        """Send the caller's request; return its response, with this stream in it if we heal it."""
         while isinstance(command := self._next(), (Send, Read, Wait, Work)):
             self._reply = await self._perform(command)
         if (response := self._opened(command)) is not None:

@@ -35,10 +35,10 @@ class ChatRequest(OpenAIRequest):
         super().__init__(request, body)
         vendor = self._vendor
         self._added = False
-        """The last request asks for usage where the caller's does not."""
+        """Whether the last request asks for usage that the caller did not ask for."""
         self._guessed = False
-        """That was taken for what is refused: this turn does without."""
-        # A limit that the server does not read is none: neither what cut the answer nor raisable.
+        """Whether a refusal may have been for that; then this turn no longer asks for it."""
+        # A limit that the server ignores does not count: it cut nothing, and cannot be raised.
         read = (vendor.limit,) if vendor.limit_only else _LIMITS
         self._given = next((name for name in read if as_int(body.get(name)) is not None), None)
         self.limit = as_int(body[self._given]) if self._given else None
