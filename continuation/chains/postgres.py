@@ -1,8 +1,8 @@
-"""Entries in PostgreSQL, so that a chain goes on in another process, on another machine.
+"""Entries in PostgreSQL, so that a chain continues in another process, on another machine.
 
-Every call takes a connection of at most three, and gives up after `patience`, unless the server
-itself hangs: then it hangs with it, and who calls from an event loop does so in a thread. Nothing
-is sent while nobody asks. What is too much or too old goes with each `put`, the oldest first.
+Every call takes one of at most three connections, and gives up after `patience`, unless the server
+itself hangs: then the call hangs too, so an event loop must call from a thread. Nothing is sent
+between calls. Each `put` deletes entries that are too many or too old, the oldest first.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ logger = logging.getLogger("continuation")
 T = TypeVar("T")
 
 MOST_CONNECTIONS: Final = 3
-"""With the one that shares what was learned of limits (`limits/learned_postgres.py`): four."""
+"""Of a process; `limits/learned_postgres.py`, which shares learned limits, has one more."""
 _AT_ONCE: Final = 1000
-"""So many of the oldest entries are looked at with each `put`, so that none takes long."""
+"""How many of the oldest entries each `put` examines, so that none takes long."""
 _LOCK: Final = 0x636F6E74
-"""Of the one who makes or changes the tables: "cont"."""
+"""Key of the advisory lock for creating or changing the tables: "cont"."""
 
 MIGRATIONS: Final[tuple[str, ...]] = (
     """
@@ -57,7 +57,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     ) AS sums WHERE continuation_chains.digest = sums.digest;
     """,
 )
-"""What leads from each version of the tables to the next; version 1 is the first one's work."""
+"""Statements that lead from each version of the tables to the next; the first makes version 1."""
 
 _GET: Final = "SELECT created, entry FROM continuation_chains WHERE digest = %s"
 _PUT: Final = """
@@ -68,7 +68,7 @@ _PUT: Final = """
         upto = excluded.upto, n = excluded.n
 """
 # By number, by bytes, by age. Entries that were put again leave gaps, so both counts may be too
-# large, never too small but for what was put at the very same moment.
+# large, never too small, except for what was put at the very same moment.
 _DROP: Final = """
     DELETE FROM continuation_chains AS old
     USING (SELECT n FROM continuation_chains ORDER BY n LIMIT 1) AS first,
@@ -80,10 +80,10 @@ _DROP: Final = """
 
 
 class PostgresStore:
-    """Entries in two tables of a PostgreSQL database, which make themselves.
+    """Entries in tables of a PostgreSQL database, which are created on the first use.
 
-    Rows are named by keyed digests; the key is in the database, the credentials are not. Tables of
-    a later version of this program are left alone; the store then finds nothing out and keeps
+    Rows are found by keyed digests; the key is in the database, the credentials are not. Tables of
+    a later version of this program are left alone; then `get` raises StoreDown, and `put` keeps
     nothing.
     """
 
@@ -97,7 +97,7 @@ class PostgresStore:
         patience: float = 0.25,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """Begin; nothing is sent yet. `url`: as libpq reads it, with all that it reads besides.
+        """Begin; nothing is sent yet. `url`: as libpq reads it, with its variables and files.
 
         `max_bytes` bounds the entries and some 200 bytes for each; `max_age` is in seconds, as is
         `patience`, and `now` is a clock in seconds. Raises ValueError for a bound below 1.
@@ -139,7 +139,7 @@ class PostgresStore:
                     connection.execute(_PUT, {**parameters, "size": len(entry) + OVERHEAD})
                 oldest = {"oldest": now - self._age, "at_once": _AT_ONCE}
                 connection.execute(_DROP, {**oldest, "most": self._most, "room": self._room})
-                if time.monotonic() > until:  # the caller has gone on, and counts it as not kept
+                if time.monotonic() > until:  # the caller waits no more, and counts it as not kept
                     raise psycopg.OperationalError("it took too long")
             return True
 
@@ -159,9 +159,9 @@ class PostgresStore:
     # --- connections ---------------------------------------------------------------------------
 
     def _run(self, work: Callable[[Connection], T]) -> T:
-        """Do it; again on another connection if an idle one turns out to be broken.
+        """Run `work`; again on another connection if an idle one turns out to be broken.
 
-        Raises StoreDown for whatever goes wrong.
+        Raises StoreDown for any error of the database.
         """
         if self._process != os.getpid():  # after a fork: they are the parent's
             _left_behind.append(self._idle)
@@ -181,7 +181,7 @@ class PostgresStore:
             self._free.release()
 
     def _tried(self, work: Callable[[Connection], T]) -> tuple[T] | None:
-        """Do it on one connection, which is kept if all went well; `None`: it was broken before."""
+        """Run `work` on one connection, which is kept on success; `None`: it was broken before."""
         with self._lock:
             idle = self._idle.pop() if self._idle else None
         connection = idle or self._connect()
@@ -211,7 +211,7 @@ class PostgresStore:
         return connection
 
     def _prepare(self, connection: Connection) -> None:
-        """Make the tables, or bring older ones up to date: all of it or nothing, one at a time."""
+        """Create or upgrade the tables: in one transaction, one process at a time."""
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
             version = 0
@@ -238,7 +238,7 @@ class PostgresStore:
         self._salt = bytes(salt[0])
 
     def _warn(self, error: Exception) -> None:
-        """Say once what is wrong, until it has worked again. Some errors quote what is stored."""
+        """Log the first error since it last worked; without its text if that may quote content."""
         level = logging.DEBUG if self._warned else logging.WARNING
         self._warned = True
         safe = isinstance(error, (psycopg.NotSupportedError, psycopg.OperationalError))

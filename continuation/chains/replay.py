@@ -3,7 +3,7 @@
 A server that holds the history needs only what is new. If it has lost it, the whole input must be
 sent instead, and that is possible only if every output in it finds its call: an output whose call
 is known to the lost response alone cannot be replayed, and guessing would run a tool twice or
-never. Then the chain is over, and saying so is the only honest answer.
+never. Then the chain is lost, and the caller gets an error that states it.
 
 Sources: OpenAI's pages on conversation state; the rules that public gateways arrived at.
 """
@@ -28,7 +28,7 @@ class ChainLost(Exception):  # noqa: N818 - says what happened, like StopIterati
     def __init__(self, reason: str, calls: tuple[str, ...] = ()) -> None:
         super().__init__(f"{reason}; {_REMEDY}")
         self.calls = calls
-        """Ids of the calls whose outputs have no call, "" for an output without id."""
+        """Call ids of outputs whose call is missing, "" for an output that names none."""
 
 
 MOST_ITEMS: Final = 4096
@@ -37,15 +37,15 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 
 
 def fits(items: list[Any]) -> bool:
-    """Whether these items are no more than is kept and sent again."""
+    """Whether these items are within `MOST_ITEMS` and `MOST_BYTES`."""
     return len(items) <= MOST_ITEMS and len(_canonical(items).encode()) <= MOST_BYTES
 
 
 def replayable(body: Body, history: list[Any] | None) -> list[Any]:
-    """The full input that `body` means: what went before it, then what it brings.
+    """Return the full input of `body`: the history before it, then its own items.
 
     `history` is the input and output items before this request, None if unknown. Input that already
-    repeats the history is not doubled, nor a call that it brings along; old calls that were never
+    repeats the history is not doubled, nor a call that it contains; old calls that were never
     answered are left out. Raises ValueError if the input is neither a string, an object nor an
     array.
     """
@@ -65,7 +65,7 @@ def replayable(body: Body, history: list[Any] | None) -> list[Any]:
 
 
 def as_items(value: object) -> list[Any]:
-    """The items that an `input` means. Raises ValueError for what is no input at all."""
+    """Return the items of an `input`. Raises ValueError for what is no input at all."""
     if value is None:
         return []
     if isinstance(value, str):
@@ -82,7 +82,7 @@ def _canonical(value: object) -> str:
 
 
 def _without_dangling(items: list[Any]) -> list[Any]:
-    """The items without reasoning that has lost the item it led to."""
+    """Return the items; reasoning stays only if an item of the model's follows it."""
     result: list[Any] = []
     followed = False
     for item in reversed(items):
@@ -94,7 +94,7 @@ def _without_dangling(items: list[Any]) -> list[Any]:
 
 
 def _is_by_model(item: Any) -> bool:
-    """Whether the model made it: its message, its call, what a tool of the server's found."""
+    """Whether it is the model's: its message, its call, the output of a tool on the server."""
     kind = kind_of(item)
     if kind == "message":
         return as_map(item).get("role") == "assistant"
@@ -111,27 +111,27 @@ def _is_call(item: Any) -> bool:
 
 
 def _call_id(item: Any) -> str:
-    """The call that an output answers; that of a local shell names it by `id`."""
+    """Return the call id of an output, in a local shell's its `id`; "" if there is none."""
     fields = as_map(item)
     shell = kind_of(item) == "local_shell_call_output"
     return as_text(fields.get("call_id") or (fields.get("id") if shell else ""))
 
 
 def _names(item: Any) -> set[str]:
-    """What an output may call this call."""
+    """Return the ids by which an output may name this call."""
     keys = ("call_id", "id") if kind_of(item) == "local_shell_call" else ("call_id",)
     return {as_text(as_map(item).get(key)) for key in keys} - {""}
 
 
 def uncovered(items: list[Any]) -> tuple[str, ...]:
-    """Call ids of outputs whose call is not among the items, "" for an output that names none."""
+    """Return the ids of missing calls that outputs name, "" for an output that names none."""
     calls = {name for item in items if kind_of(item) in PAIRED_CALLS for name in _names(item)}
     outputs = (item for item in items if kind_of(item) in OUTPUTS and not _runs_on_server(item))
     return tuple(call for item in outputs if not (call := _call_id(item)) or call not in calls)
 
 
 def references(items: list[Any]) -> tuple[str, ...]:
-    """Ids of items that are only named, for the server to look up; the type may be left out."""
+    """Return the ids of items that only refer to an item on the server, with a type or without."""
     maps = (as_map(item) for item in items)
     return tuple(
         str(item.get("id"))
@@ -141,13 +141,13 @@ def references(items: list[Any]) -> tuple[str, ...]:
 
 
 def replay(body: Body, history: list[Any] | None, *, base: str | None = None) -> dict[str, Any]:
-    """The body without its anchor, with the full input; for a server that has lost the chain.
+    """Return the body with the full input and no anchor, for a server that has lost the chain.
 
     With `base` the anchor is moved back to that response, and `history` is what came after it: the
     server must not hold any of it in that chain, or its calls would be there twice.
 
     Raises ChainLost if an output would stand without its call, or if the input is too large. A
-    caller replays once per turn: a second loss is the server's, and is reported.
+    turn is replayed once: if the server reports a second loss, that goes to the caller.
     """
     items = replayable(body, history)
     request = {**body, ANCHOR: base, "input": items}
@@ -171,12 +171,12 @@ _ID_OPTIONAL: Final = frozenset({"message", "function_call", "custom_tool_call"}
 
 
 def carried(items: list[Any], *, stored: bool) -> list[Any]:
-    """Output items as input of another request, in a form that no server has to look up.
+    """Return output items as input of another request, in a form that no server has to look up.
 
-    A merged message is not the one that the server knows by that id, so ids go, and with them
-    reasoning that has no content of its own. Items that should have an id (a search, a shell call)
-    keep it as long as they keep the reasoning that the server knows before them; it does have both
-    if this is `stored`. What was cut or says nothing is left out.
+    A joined message is not the one that the server knows by that id, so ids are removed, and with
+    them reasoning that has no content of its own. Items that should have an id (a search, a shell
+    call) keep it if no reasoning comes before them, or if the server has both (`stored`). Empty
+    messages and incomplete calls are left out.
     """
     result: list[Any] = []
     thoughts: list[Any] = []
@@ -198,7 +198,7 @@ def _without_id(item: Any) -> Any:
 
 
 def _is_empty(item: Any) -> bool:
-    """Whether it is an assistant's message without content, or a call that was cut."""
+    """Whether it is an assistant's message without content, or an incomplete call."""
     fields = as_map(item)
     if kind_of(item) == "message" and fields.get("role") == "assistant":
         content = fields.get("content")

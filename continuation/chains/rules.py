@@ -1,12 +1,12 @@
-"""What to keep of a healed turn, and what a later request that goes on from it must say.
+"""What to keep of a healed turn, and how to rewrite a later request that continues from it.
 
 The caller knows a healed turn by the id of its first attempt. Under that id the server holds half
-an answer; under the last one, our recovery prompt. So a request that names the first id is sent
-from where the turn began, with the turn itself as input. Pure functions; nothing is changed in
-place, and the door that a dialect uses:
+an answer; under the last attempt's id, our recovery prompt too. So a request that names the first
+id is sent with the id from before the turn, and the turn itself as input. Pure functions, which
+change nothing in place, and `Tenant`, which dialects use:
 
     tenant = Tenant(SqliteStore("chains.db"), "api.openai.com", credential)
-    known, owned = tenant.recall("resp_1")  # what `body` goes on from
+    known, owned = tenant.recall("resp_1")  # the chain that `body` continues
     sent = rewrite(body, known.get)  # None: send the body as it is
     tenant.keep(first, output, given="resp_1", held=None)  # before the terminal bytes leave
 
@@ -39,7 +39,7 @@ class Rewritten:
 
     body: dict[str, Any] = field(repr=False)
     why: Literal["alias", "joined", "replayed"]
-    """Another id alone, a joined turn put in, or the whole chain sent as input."""
+    """What was changed: only the id, a joined turn added, or the whole chain sent as input."""
 
 
 # -- what to keep --------------------------------------------------------------------------------
@@ -48,14 +48,14 @@ class Rewritten:
 def entries_for(
     first: Body, output: list[Any], *, given: str, held: str | None, content: bool = True
 ) -> dict[str, Entry]:
-    """Return what must be known of a turn, by response id; mostly nothing.
+    """Return what must be kept of a turn, by response id; mostly nothing.
 
     `first` is the body of the first attempt as it was sent, after `rewrite`; `output` the items
     that the caller gets; `given` the id that the caller gets; `held` the id under which the server
-    holds that very answer, None if recoveries were joined to it; `content`: what a turn says may be
-    kept, where it must.
+    holds that very answer, None if recoveries were joined to it; `content`: whether the content of
+    a turn may be kept, where that is needed.
 
-    A turn of a conversation, joined, is `Lost`: what a conversation held at that time is not known.
+    A joined turn of a conversation is `Lost`: what the conversation held at that time is unknown.
     """
     if first.get("store") is False:
         return {}
@@ -77,9 +77,9 @@ def entries_for(
 
 
 def rewrite(body: Body, find: Find) -> Rewritten | None:
-    """Return the request that means the merged turn, None if it can go as it is.
+    """Return the request that continues from the joined turn, None if it can be sent unchanged.
 
-    Raises ChainLost where the turn cannot be shown whole, and ValueError if `input` is no input.
+    Raises ChainLost if the whole turn cannot be sent, and ValueError if `input` is no input.
     """
     anchor = body.get(ANCHOR)
     if not isinstance(anchor, str) or body.get("conversation"):
@@ -97,18 +97,18 @@ def rewrite(body: Body, find: Find) -> Rewritten | None:
 def after_not_found(body: Body, find: Find, *, sent: Rewritten | None = None) -> Rewritten:
     """Return the full input, without an anchor, for a server that has lost the chain of `body`.
 
-    It says "Previous response with id ... not found", or, of a joined turn that was sent without
-    an anchor, "Item with id ... not found". `body` is the caller's; `sent` what became of it, None
-    if it was sent as it was. It is asked before any of the answer has reached the caller.
+    It reports "Previous response with id ... not found", or, of a joined turn that was sent without
+    an anchor, "Item with id ... not found". `body` is the caller's; `sent` what `rewrite` made of
+    it, None if it was sent unchanged. Call it before any of the answer has reached the caller.
 
-    Raises ChainLost unless all that went before is known and every output has its call, and when
-    what was not found is the full input itself: once a turn is enough.
+    Raises ChainLost unless all that came before is known and every output has its call, and if the
+    full input was sent already: it is sent once per turn.
     """
     anchor = body.get(ANCHOR)
     if not isinstance(anchor, str) or (sent is not None and sent.why == "replayed"):
         raise ChainLost("the server does not find a chain that was sent in full")
     base, history = _walk(anchor, find)
-    # What went before a response that the server has lost and we never knew is lost with it.
+    # What came before a response that the server has lost and we do not know is lost too.
     history_items = carried(history or [], stored=False) if base is None else None
     replayed = replay(body, history_items)
     unknown_items = references(replayed["input"])
@@ -118,10 +118,10 @@ def after_not_found(body: Body, find: Find, *, sent: Rewritten | None = None) ->
 
 
 def _walk(anchor: str, find: Find) -> tuple[str | None, list[Any] | None]:
-    """Go back over what is known, to the response from where the server knows it right.
+    """Follow the entries back to a response that the server holds as the caller knows it.
 
-    Returns that response, None for the beginning, and the items of the turns between, None if there
-    is none.
+    Returns its id, None for the chain's beginning, and the items of the turns after it, None if
+    there are none.
     """
     at: str | None = anchor
     turns: list[list[Any]] = []  # the newest first
@@ -140,9 +140,9 @@ def _walk(anchor: str, find: Find) -> tuple[str | None, list[Any] | None]:
 
 
 def refusal(lost: ChainLost) -> dict[str, Any]:
-    """Return the body of a 400 that says so in the provider's form.
+    """Return the body of a 400 for a lost chain, in the provider's form.
 
-    Its code is the one that clients answer by sending the whole conversation, which is the remedy.
+    Its code is the one on which clients send the whole conversation: that is the remedy.
     """
     error = {
         "message": str(lost),
@@ -153,49 +153,49 @@ def refusal(lost: ChainLost) -> dict[str, Any]:
     return {"error": error}
 
 
-# -- the door ------------------------------------------------------------------------------------
+# -- what dialects use ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """The chains of one credential at one upstream; no other's but `beside` are reached here."""
+    """The chains of one credential at one upstream; of others only those of `beside` are read."""
 
     store: Store
     """Where entries are kept, those of other tenants too."""
     upstream: str
     """The server that knows these chains."""
     credential: str = field(repr=False)
-    """Whose chains they are."""
+    """The credential that the chains belong to."""
     beside: str | None = field(default=None, repr=False)
-    """Whose are read as well; who asks for them is to be trusted with them."""
+    """A credential whose chains are read as well: the caller must be trusted with them."""
     content: bool = True
-    """What a turn says may be kept, where it must."""
+    """Whether a turn's content may be kept, where that is needed."""
 
     def keep(self, first: Body, output: list[Any], *, given: str, held: str | None) -> bool:
-        """Keep what `entries_for` says; call it before the terminal bytes leave.
+        """Keep what `entries_for` returns; call it before the terminal bytes leave.
 
         Returns False if something should have been kept and could not be.
         """
         entries = entries_for(first, output, given=given, held=held, content=self.content)
-        # What was promised is the server's own after all, if there is nothing to keep.
+        # None replaces what `promise` kept: the answer is the server's own after all.
         return self.store.put({self._key(given): entries.get(given)})
 
     def promise(self, given: str) -> bool:
-        """Say that this answer will be another one than the server's; `keep` or `forget` follows.
+        """Note that this answer will differ from the server's; `keep` or `forget` must follow.
 
-        Until then, and if neither comes, who goes on from it is refused.
+        Until then a request that continues from it is refused. Returns whether it was noted.
         """
         return self.store.put({self._key(given): Lost("what it said was not kept")})
 
     def forget(self, given: str) -> bool:
-        """Say that the answer is the server's own after all."""
+        """Take `promise` back: the answer is the server's own after all."""
         return self.store.put({self._key(given): None})
 
     def recall(self, name: str) -> tuple[dict[str, Entry], bool]:
-        """Return what is known from a response back, by id; and whether it is this credential's.
+        """Return a response's entry and those before it, by id; and whether this credential has it.
 
-        It is all that `rewrite` and `after_not_found` look up of a request that names it. Raises
-        StoreDown.
+        They are all that `rewrite` and `after_not_found` look up for a request that names it.
+        Raises StoreDown.
         """
         entries: dict[str, Entry] = {}
         own = self.store.get(self._key(name))
@@ -215,7 +215,7 @@ class Tenant:
         return entries, own is not None
 
     def find(self, name: str) -> Entry | None:
-        """Return what is known of a response, None if nothing is. Raises StoreDown."""
+        """Return the entry of a response, None if there is none. Raises StoreDown."""
         entry = self.store.get(self._key(name))
         if entry is None and self.beside is not None:
             entry = self.store.get(Key(self.upstream, self.beside, name))

@@ -1,7 +1,7 @@
 """Entries in a file, so that a chain outlives the process; shared by threads and processes.
 
-The file is never larger than asked for: SQLite itself holds that bound, and the oldest entries make
-room. What is deleted is overwritten. Reading never writes, so the oldest are those put first.
+The file is never larger than asked for: SQLite itself enforces that, and the oldest entries are
+deleted for new ones. Deleted data is overwritten. Reading never writes: age counts from `put`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PER_ENTRY: Final = 120
 """Bytes an entry takes in table and index beside its content, roughly."""
 _SMALLEST: Final = 64 * _PAGE
 _AT_ONCE: Final = 1000
-"""So many entries that are too old go with each `put`, so that none takes long."""
+"""The most expired entries that one `put` deletes, so that none takes long."""
 _ALL: Final = 2**62
 
 _SCHEMA: Final = (
@@ -76,7 +76,7 @@ class SqliteStore:
         patience: float = 1.0,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """Open the file, or make it; its folder must be there.
+        """Open the file, or create it; its folder must exist.
 
         `max_bytes` bounds the file; its `-wal` companion adds a few MB at most, or one entry.
         `max_age` in seconds; `now` is a clock in seconds; `patience` is how long to wait for
@@ -165,7 +165,7 @@ class SqliteStore:
     # -- opening ---------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        """Open the file, a new one in place of a damaged one. What only lasts a while is no end."""
+        """Open the file, or a new one in place of a damaged one; `_run` retries what may pass."""
         for _ in range(2):
             try:
                 self._connection = self._connected()
@@ -190,7 +190,7 @@ class SqliteStore:
             self._path,
             timeout=self._patience,
             isolation_level=None,
-            check_same_thread=False,  # the lock sees to that
+            check_same_thread=False,  # `_lock` guards it
         )
         try:
             self._prepare(connection)
@@ -219,7 +219,7 @@ class SqliteStore:
             f"max_page_count = {self._pages}",
         ):
             connection.execute(f"PRAGMA {setting}")
-        with suppress(sqlite3.OperationalError):  # another process is at it: then it is WAL already
+        with suppress(sqlite3.OperationalError):  # another process uses it: then it is WAL already
             connection.execute("PRAGMA journal_mode = WAL")
         with _transaction(connection):
             connection.execute(_EXPIRE, {"most": _ALL, "oldest": self._now() - self._age})
@@ -232,9 +232,9 @@ class SqliteStore:
     # -- when something goes wrong ---------------------------------------------------------------
 
     def _run(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
-        """Do it, with a damaged file once more; `None`: the file is not used.
+        """Run `work`, again if the file was damaged and replaced; `None`: the file is not used.
 
-        Raises sqlite3.Error for what may pass.
+        Raises sqlite3.Error for errors that may pass.
         """
         if self._process != os.getpid():
             self._leave_behind()
@@ -256,14 +256,14 @@ class SqliteStore:
         return None
 
     def _leave_behind(self) -> None:
-        """After a fork: the connection is the parent's, and so is whoever held the lock."""
+        """After a fork: give up connection and lock, which belong to the parent process."""
         _left_behind.append(self._connection)
         self._connection = None
         self._lock = threading.Lock()
         self._process = os.getpid()
 
     def _set_aside(self) -> None:
-        """Rename a damaged file, so that nothing is lost that somebody might want to look at."""
+        """Rename a damaged file, so that its content can still be examined."""
         if self._connection is not None:
             with suppress(sqlite3.Error):
                 self._connection.close()
@@ -293,7 +293,7 @@ class SqliteStore:
 
 @contextmanager
 def _transaction(connection: sqlite3.Connection) -> Generator[None]:
-    """All or nothing, with the right to write from the beginning, so that it cannot be refused."""
+    """Run a transaction that may write from its beginning, so that no statement is refused."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -310,6 +310,6 @@ def _number(connection: sqlite3.Connection, pragma: str) -> int:
 
 
 def _is_damage(error: sqlite3.Error) -> bool:
-    """Whether the file itself is at fault, not who else uses it, nor the disk."""
+    """Whether the file itself is damaged, rather than in use elsewhere or on a full disk."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

@@ -1,6 +1,6 @@
 """What the registry keeps of a response, under which key, and where: the stores.
 
-An entry is kept as JSON in UTF-8; a store sees only a keyed digest of whose response it is.
+An entry is kept as JSON in UTF-8; a store has only a keyed digest of its `Key`.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ OVERHEAD: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Whose response it is. A store keeps a keyed digest of all three, never the words."""
+    """Identifies a tenant's response. A store keeps only a keyed digest of all three fields."""
 
     upstream: str
     """Host or base URL; the caller's choice, as long as it stays the same."""
     credential: str = field(repr=False)
     """Whatever tells tenants apart and outlives the process: the credential, or a digest of it."""
     id: str
-    """Of the response."""
+    """The response's id."""
 
     def digest(self, salt: bytes) -> bytes:
-        """16 bytes that stand for this key; `salt` is the store's own, up to 64 bytes."""
+        """Return 16 bytes that stand for this key; `salt` is the store's own, up to 64 bytes."""
         # The lengths keep ("ab", "c") and ("a", "bc") apart.
         parts = f"{len(self.upstream)}.{len(self.credential)}.{self.upstream}{self.credential}"
         text = (parts + self.id).encode("utf-8", "surrogatepass")
@@ -55,7 +55,7 @@ class KeptTurn:
     """What the turn added to the conversation."""
 
     base: str | None
-    """The response that the turn went on from, as the server knows it."""
+    """Id of the response that the turn continued, as the server holds it; None: there was none."""
     items: list[Any] = field(repr=False)
     """The input of the turn, then its output, in a form that can be sent.
 
@@ -65,15 +65,15 @@ class KeptTurn:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A joined turn whose content is not kept, so that a request that goes on from it fails."""
+    """A joined turn whose content is not kept, so that a request that continues from it fails."""
 
     why: str
-    """Ends the sentence that refuses such a request."""
+    """The reason, as the end of the sentence that refuses such a request."""
 
 
 Entry: TypeAlias = Alias | KeptTurn | Lost
 Find: TypeAlias = Callable[[str], Entry | None]
-"""Looks up a response id, for an upstream and a credential that are known."""
+"""Returns the entry of a response id, None if there is none; the tenant is fixed."""
 
 
 def encode(entry: Entry) -> bytes:
@@ -90,7 +90,7 @@ def encode(entry: Entry) -> bytes:
 
 
 def decode(data: bytes) -> Entry:
-    """Return the entry that these bytes say; one that cannot be read counts as lost."""
+    """Return the entry that these bytes stand for; `Lost` if they cannot be read."""
     try:
         document = loads(data)
         if "to" in document:
@@ -107,28 +107,28 @@ def decode(data: bytes) -> Entry:
 
 
 class StoreDown(Exception):  # noqa: N818 - says what happened, like StopIteration
-    """A store cannot be asked just now; what it holds is not known."""
+    """A store cannot be read at the moment; what it holds is unknown."""
 
 
 class Store(Protocol):
     """Keeps entries, the newest as long as there is room. Every method is safe in any thread."""
 
     def get(self, key: Key) -> Entry | None:
-        """Return the entry, None if it was never there, has gone or is too old. Raises StoreDown.
+        """Return the entry, None if there is none, or it is too old. Raises StoreDown.
 
-        A store that is closed, or whose file is none of ours, finds nothing.
+        A store that is closed, or whose file belongs to another program, has no entries.
         """
         ...
 
     def put(self, entries: Mapping[Key, Entry | None]) -> bool:
-        """Keep all of them or none, in place of what their keys had; return whether it did.
+        """Keep all entries or none, replacing those of their keys; return whether that succeeded.
 
-        None: from then on nothing is kept under that key. It never raises.
+        None removes the entry of a key. It never raises.
         """
         ...
 
     def close(self) -> None:
-        """Let go of what the store holds open; it finds and keeps nothing from then on."""
+        """Close files and connections; from then on the store finds and keeps nothing."""
         ...
 
 
@@ -201,9 +201,9 @@ def check_bounds(**bounds: float) -> None:
 def rows(
     entries: Mapping[Key, Entry | None], salt: bytes, room: int
 ) -> list[tuple[bytes, bytes | None]]:
-    """Return digest and bytes of each entry that fits in a store of `room` bytes.
+    """Return digest and bytes (None: remove it) of each entry, for a store of `room` bytes.
 
-    A turn that takes too much room is kept as lost: without, its id would mean half a turn.
+    A turn that takes too much room is kept as `Lost`: without that, its id would mean half a turn.
     """
     encoded: list[tuple[bytes, bytes | None]] = []
     for key, entry in entries.items():

@@ -1,10 +1,10 @@
-"""What holds for which model, and its source: policies in layers, and the file they come from.
+"""Which policy holds for which model, and where it was set: layers, and the file they come from.
 
 A file `continuation.toml` has a table `[defaults]`, any number of `[models."glob"]` and of
-`[vendors.NAME]`, and what the gateway alone reads (`gateway.py`). A layer sets some keys; the later
-one wins: the defaults we ship, `[defaults]`, the globs that match the model (the most specific one
-last), then what is set for a single call: by `override` for a block of code, by a header for one
-request. That is fixed when the request is sent.
+`[vendors.NAME]`, and tables that only the gateway reads (`gateway.py`). A layer sets some keys; a
+later one wins: the defaults we ship, `[defaults]`, the globs that match the model (the most
+specific one last), then what is set for a single call: by `override` for a block of code, by a
+header for one request. The policy of a request is fixed when it is sent.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ Source: TypeAlias = "Config | Policy | str | Path | None"
 
 
 class ConfigError(ValueError):
-    """A configuration file says something that cannot be; one line per mistake."""
+    """A configuration file contains mistakes; the message has one line for each."""
 
 
 class ConfigTypeError(ConfigError, TypeError):
-    """The same, where the first mistake is a value of the wrong type, as for `Policy`."""
+    """A `ConfigError` whose first mistake is a value of the wrong type: a `TypeError` too."""
 
 
 class Value(NamedTuple):
@@ -79,23 +79,23 @@ class Layer:
     """Some keys, and where they were set."""
 
     source: str
-    """The file and table, or who in the program; shown to the user."""
+    """The file and table, or what in the program; shown to the user."""
     values: Mapping[str, Any]
     """Keys of `Policy` and their values; checked."""
     glob: str | None = None
-    """For which models; `None`: for all of them."""
+    """The models that it holds for; `None`: all of them."""
     last: bool = False
-    """It goes before what is set for single models."""
+    """Whether it overrides even what is set for single models."""
 
     @property
     def rank(self) -> tuple[bool, bool, int, bool, int]:
-        """Sort key: the longer the glob's literal prefix the later, then a plain name."""
+        """Sort key: globs by length of their literal prefix, then plain names; the later wins."""
         glob = self.glob or ""
         prefix = re.split(r"[*?\[]", glob, maxsplit=1)[0]
         return self.last, self.glob is not None, len(prefix), prefix == glob, len(glob)
 
     def covers(self, model: str) -> bool:
-        """Whether it speaks of a model, in any of that model's spellings."""
+        """Whether it holds for a model, by any of that model's spellings."""
         if self.glob is None:
             return True
         glob = self.glob.lower()
@@ -113,7 +113,7 @@ class VendorTable:
     """All other keys of its table."""
 
     def covers(self, url: str) -> int:
-        """Return how specifically it speaks of a URL: characters of the glob, 0 for not at all."""
+        """Return the length of its longest glob that matches a URL; 0: none does."""
         path = _bare(url)
         host = path.split("/", 1)[0].rpartition("@")[2]
         candidates, best = (path, host, host.partition(":")[0]), 0
@@ -137,15 +137,16 @@ class Config:
         gateway: GatewayTable | None = None,
     ) -> None:
         self.layers = tuple(sorted(layers, key=lambda layer: layer.rank))
-        """In the order in which they hold: the later one wins."""
+        """The layers in their order: a later one wins."""
         self.vendors = vendors
-        """The tables of servers, as they stand in the file."""
+        """The `[vendors.NAME]` tables, in the order of the file."""
         self.gateway = gateway or GatewayTable()
-        """What the gateway alone reads."""
+        """The tables that only the gateway reads."""
         self._policies: dict[str, Policy] = {}
         self._one_for_all = all(layer.glob is None for layer in self.layers)
 
     def policy_for(self, model: str) -> Policy:
+        """Return the policy for a model, from all layers that hold for it."""
         if self._one_for_all:
             model = ""
         policy = self._policies.get(model)
@@ -160,7 +161,7 @@ class Config:
         return policy
 
     def explain(self, model: str) -> dict[str, Value]:
-        """Return what holds for a model, key by key, each with its source."""
+        """Return the value of each key of `Policy` for a model, with its source."""
         values = {item.name: Value(item.default, BUILT_IN) for item in fields(Policy)}
         for layer in self.layers:
             if layer.covers(model):
@@ -168,19 +169,19 @@ class Config:
         return values
 
     def but(self, source: str, **values: Any) -> Config:
-        """Return this configuration with `values` above all of it; raises what `check` raises."""
+        """Return this configuration, overridden by `values`; raises what `check` raises."""
         layer = Layer(source, check(values), last=True)
         return Config((*self.layers, layer), self.vendors, self.gateway)
 
     def vendor_settings(self, name: str) -> Mapping[str, Any] | None:
-        """Return how a vendor speaks: one of these tables, or else one we know."""
+        """Return a vendor's settings, from its table or as we know it; `None`: it is unknown."""
         for vendor in self.vendors:
             if vendor.name == name:
                 return vendor.settings
         return None if [*server_mistakes({"like": name})] else {"like": name}
 
     def vendor(self, url: str) -> VendorTable | None:
-        """Return the vendor a URL belongs to, by the longest glob, if there is one."""
+        """Return the vendor that a URL belongs to, by the longest glob; `None`: there is none."""
         best = max(self.vendors, key=lambda vendor: vendor.covers(url), default=None)
         return best if best is not None and best.covers(url) else None
 
@@ -189,7 +190,7 @@ class Config:
 
 
 def load(source: Source) -> Config:
-    """Return the configuration that `source` names: itself, a policy for all, or a file.
+    """Return the configuration for `source`: itself, a policy for all models, or a file's.
 
     `None` means the file in the environment variable CONTINUATION_CONFIG, or else the defaults.
     The working directory is never looked at: it may be somebody else's repository.
@@ -235,7 +236,7 @@ def read(path: Path) -> Config:
 
 
 def examine(path: Path) -> tuple[Config, list[Exception]]:
-    """Read a file; return what can be understood of it, and every mistake in it."""
+    """Read a file; return the configuration without its invalid parts, and every mistake."""
     import tomllib  # not needed by a program without a file
 
     try:
@@ -317,14 +318,14 @@ def _key(key: str, value: Any, glob: str | None, folder: Path) -> dict[str, Any]
         if glob is not None:
             message = f"{key} = {shown(key, value)}: holds for all models; put it under [defaults]"
             raise ValueError(message)
-        # A file named in a file is looked for beside it.
+        # A path in the file is relative to the file's folder.
         if isinstance(value, str) and value not in NO_FILES and not is_url(value):
             checked[key] = str(folder / file_of(value))
     return checked
 
 
 def _vendor(name: str, values: object) -> VendorTable:
-    """Check a vendor's table; what its settings mean, `server_mistakes` knows.
+    """Return a vendor's table, checked; the meaning of its settings by `server_mistakes`.
 
     Raises an `ExceptionGroup` of all that is wrong with it.
     """
@@ -355,7 +356,7 @@ def _check_setting(key: str, value: object) -> None:
 
 
 def _globs(settings: dict[str, Any]) -> tuple[str, ...]:
-    """Take out of a vendor's table the servers that it is about."""
+    """Remove `base_url` from a vendor's settings; return its globs."""
     if "base_url" not in settings:
         similar = next((key for key in settings if "url" in key or "host" in key), None)
         settings.pop(similar or "", None)  # reported here, not as an unknown key as well
@@ -384,12 +385,12 @@ _current: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def override(**keys: Unpack[CallKeys]) -> Generator[None]:
-    """Let other policies hold for the requests sent inside the block.
+    """Apply other policies to the requests that are sent inside the block.
 
-    `keys`: any key of `Policy` but `learned_file` and `chain_store`, which hold for a client.
-    Blocks nest, the inner one wins; a header of the request wins over both. Threads and tasks do
-    not see each other's blocks; a task that is started inside a block begins with what holds
-    there. A stream keeps the policies that held when its request was sent.
+    `keys`: any key of `Policy` but `learned_file`, `chain_store` and `store_seconds`, which hold
+    for a client. Blocks nest, and the inner one wins; a request's header `x-continuation` wins over
+    them. Threads and tasks do not see each other's blocks; a task that is started inside a block
+    begins with its policies. A stream keeps the policies that held when its request was sent.
 
     Raises `ValueError` or `TypeError` naming key, value and what is possible.
     """
@@ -403,16 +404,16 @@ def override(**keys: Unpack[CallKeys]) -> Generator[None]:
 
 
 def current() -> Mapping[str, Any]:
-    """Return what `override` blocks say here."""
+    """Return the keys that the `override` blocks around this call set."""
     return _current.get()
 
 
 def take(request: httpx2.Request) -> Mapping[str, Any]:
-    """Take the header off a request; return what holds for it: the blocks, then the header.
+    """Remove the header from a request; return the keys that the blocks and then the header set.
 
-    The header is for callers that cannot reach into a block, such as a framework's settings.
-    Raises `ValueError` naming header, key, value and what is possible. A request that is sent
-    once more keeps what its header said.
+    The header is for callers that cannot use a block, such as a framework's settings. A request
+    that is sent again keeps the keys of its header.
+    Raises `ValueError` naming header, key, value and what is possible.
     """
     keys: Mapping[str, Any] | None = request.extensions.get(HEADER)
     if HEADER in request.headers:
@@ -427,7 +428,7 @@ _ITEM = re.compile(r'\s*([^\s=,"]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^,"]*?)\s*(,|$)')
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Read the header's value; raises `ValueError` naming header, key, value and remedy."""
+    """Return the header's keys; raises `ValueError` naming header, key, value and remedy."""
     word = text.strip().lower()
     if word in {"on", "off"}:
         return {"enabled": word == "on"}
@@ -451,7 +452,7 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def _for_one_call(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values under our own keys, checked; raises as `check`."""
+    """Return the values under the keys of `Policy`, checked; raises as `check` does."""
     checked = check(values)
     for key in CLIENT_KEYS & values.keys():
         raise ValueError(f"{key} = {shown(key, values[key])}: holds for a client, not for one call")

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from continuation.policy import Between, file_of, is_url, known_key, shown, store_error
 
 DIALECTS = ("anthropic", "openai", "gemini")
-"""The format of an upstream's errors, and so the header that its key is sent in."""
+"""The dialects of upstreams: they decide the format of errors, and the header of the key."""
 _NUMBERS = {
     "ping_seconds": Between(0.01, 300),
     "idle_seconds": Between(1, 86_400),
@@ -31,10 +31,10 @@ class Upstream:
 
     name: str
     base_url: str
-    """What stands before the rest of the path; without a slash at its end."""
+    """The URL before the rest of the path, without a slash at its end."""
     dialect: str
     vendor: str = ""
-    """The `[vendors.NAME]` table, or the vendor we know, that it speaks like; empty: by its URL."""
+    """Name of a `[vendors.NAME]` table, or of a vendor we know; empty: found by its URL."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     """Headers to set on each request."""
     key_env: str = ""
@@ -50,29 +50,29 @@ BUILT_IN = {
 
 @dataclass(frozen=True, slots=True)
 class GatewayTable:
-    """What holds for the gateway as a whole."""
+    """The settings of the gateway, and its upstreams."""
 
     ping_seconds: float = 10.0
-    """Where nothing was sent for so long, a stream is kept alive by an event that says nothing."""
+    """Seconds of silence after which a stream is kept alive by an event without content."""
     idle_seconds: float = 600.0
-    """An upstream that sends nothing for so long has broken off."""
+    """Seconds of silence after which an upstream counts as broken off."""
     drain_seconds: float = 600.0
-    """What streams are given to end in, once the gateway is told to stop."""
+    """Seconds that streams have to end in, once the gateway is to stop."""
     max_streams: float = 2000.0
-    """So many requests are under way at once; others are told to come back."""
+    """How many requests may be under way at once; others are answered with 503."""
     token_env: str = "CONTINUATION_TOKEN"
-    """The environment variable with the access token; where it is set, nobody comes in without."""
+    """The environment variable with the access token; if it is set, all callers need the token."""
     hosts: tuple[str, ...] = ()
     """Names, besides localhost, by which the gateway may be called."""
     origins: tuple[str, ...] = ()
     """Web pages that may use it, as in `http://localhost:3000`."""
     journal: str = field(default="", repr=False)
-    """A file or a postgresql:// URL in which streamed answers are kept until they are over, for
-    clients that come back with the same request; empty: nowhere."""
+    """A file or a postgresql:// URL in which streamed answers are kept until they have ended, for
+    clients that repeat the same request; empty: nowhere."""
     journal_seconds: float = 900.0
-    """For so long after it began a half-written answer is gone on with."""
+    """Seconds after its beginning for which a half-written answer can be continued."""
     journal_turns: float = 1000.0
-    """So many half-written answers are kept, the last ones."""
+    """How many half-written answers are kept: the newest."""
     upstreams: Mapping[str, Upstream] = field(default_factory=lambda: dict(BUILT_IN))
 
 
@@ -81,11 +81,11 @@ def _prefixed(prefix: str, errors: Iterable[Exception]) -> list[Exception]:
 
 
 class Mistakes(list[Exception]):
-    """What is wrong with a table, each mistake for itself, so that all are reported at once."""
+    """The mistakes in a table, collected so that all are reported at once."""
 
     @contextlib.contextmanager
     def collecting(self, prefix: str = "") -> Generator[None]:
-        """Note a mistake, or a group of them, with a prefix; go on behind it."""
+        """Collect a mistake, or a group of them, that the block raises, with a prefix."""
         try:
             yield
         except ExceptionGroup as group:
@@ -100,7 +100,7 @@ class Mistakes(list[Exception]):
 
 
 def read_gateway(values: object, folder: Path = Path()) -> GatewayTable:
-    """Read `[gateway]` of a file in a folder.
+    """Return the table `[gateway]` of a file in a folder, checked.
 
     Raises an `ExceptionGroup` of `ValueError` and `TypeError` that name key, value and remedy.
     """
@@ -123,7 +123,7 @@ def _gateway_value(key: str, value: object, folder: Path) -> Any:
         target = _text(key, value)
         if problem := store_error(target):
             raise ValueError(f"{key} = {shown(key, value)}: {problem}")
-        # A file named in a file is looked for beside it.
+        # A path in the file is relative to the file's folder.
         return target if is_url(target) else str(folder / file_of(target))
     bounds = _NUMBERS[key]
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -138,7 +138,7 @@ def is_name(name: str) -> bool:
 
 
 def read_upstream(name: str, values: object, vendor: Callable[[str], object]) -> Upstream:
-    """Read `[upstreams.NAME]`; `vendor` says how one speaks, if it is known.
+    """Return `[upstreams.NAME]`, checked; `vendor` returns a vendor's settings, `None`: unknown.
 
     Raises an `ExceptionGroup` of `ValueError` and `TypeError` that name key, value and remedy.
     """
@@ -155,7 +155,7 @@ def read_upstream(name: str, values: object, vendor: Callable[[str], object]) ->
     for key, value in _as_table(f"[upstreams.{name}]", values).items():
         with mistakes.collecting():
             known_key(key, value, names)
-            table.pop(key, None)  # where it is wrong, it is not missing as well
+            table.pop(key, None)  # a wrong value is not also reported as missing
             table[key] = _headers(value) if key == "headers" else _text(key, value)
     for key, find_error in (("base_url", _url_error), ("dialect", _dialect_error)):
         if key in table and (message := find_error(table[key])):

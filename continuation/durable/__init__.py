@@ -1,7 +1,7 @@
-"""Journals in other people's engines: the session is the step's, and the engine decides who runs.
+"""Journals in workflow engines: each step has a session, and the engine decides where a step runs.
 
-Each module here is for one engine, and is imported by who has it; nothing of ours schedules, queues
-or retries. What they share is one line: a journal under the id that a step keeps when it is tried
-again, opened with `take_over`. Where an engine tries again it holds the attempt before for lost,
-which may be wrong; the epoch makes it true.
+Each module is for one engine, which must be installed; nothing here schedules, queues or retries.
+All of them open a journal with `take_over`, in a session named by the id that a step keeps when it
+is retried. An engine that retries a step takes the former run for dead, which may be wrong; the
+epoch keeps that run from writing.
 """

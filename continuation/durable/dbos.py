@@ -1,4 +1,4 @@
-"""A DBOS step's journal: recovered or tried again, the step goes on where its session is."""
+"""A DBOS step's journal: a step that is recovered or retried continues its session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from continuation.journal import Journal, JournalError
 def journal(target: str | os.PathLike[str], **options: Any) -> Journal:
     """Open the session of this step, sync or async, with the `options` of `Journal`.
 
-    A step that is recovered or tried again gets the same. Raises `JournalError` outside of a step.
+    A step that is recovered or retried gets the same one. Raises `JournalError` outside of a step.
     """
     if DBOS.step_id is None:
         message = "durable.dbos.journal: open it in a DBOS step that a workflow has called"

@@ -1,4 +1,4 @@
-"""A Temporal activity's journal. Its heartbeats say by the clock where it is, and hold no text."""
+"""A Temporal activity's journal. Its regular heartbeats report `Journal.pointer`: no text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def journal(target: str | os.PathLike[str], **options: Any) -> Generator[Journal
 
     def beat() -> None:
         while not over.wait(every):
-            with suppress(Exception):  # where the worker is busy, the next one comes through
+            with suppress(Exception):  # if the worker is busy, the next one gets through
                 schedule(activity.heartbeat, opened.pointer)
 
     with ExitStack() as ending:

@@ -1,4 +1,4 @@
-"""Who may come in. Asked of every request, before anything else is looked at."""
+"""Who may use the gateway: checked for every request, before anything else."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from continuation.gateway.errors import GatewayError
 
 TOKEN_HEADER = b"x-continuation-token"
 CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"})
-"""Headers by which providers know who asks."""
+"""Headers with a caller's credentials for a provider."""
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^][:/?#@\s]+)(?::\d*)?")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, by its address or by the names it always has."""
+    """Whether a host is this machine: a loopback address, `localhost` or a name below it."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     address = _address(host.strip("[]"))
@@ -47,15 +47,15 @@ def _password(headers: Mapping[bytes, bytes]) -> bytes:
 class Access:
     """The rules of one gateway.
 
-    A web page can send requests to this machine, and can give it a name of its own; it can neither
-    hide where it comes from (`Origin`) nor have an address for its name in `Host`. So an address is
-    let in and a name only if it is known.
+    A web page can send requests to this machine, and can let its own host name lead here. It can
+    neither hide its origin (`Origin`) nor send an address instead of that name in `Host`. So an
+    address is accepted there, and a name only if it is known.
     """
 
     def __init__(self, table: GatewayTable, *, insecure: bool) -> None:
         """Begin; `insecure`: callers on other machines may come without a token."""
         self.token = os.environ.get(table.token_env, "").encode()
-        """What everybody has to bring; empty: there is none."""
+        """The access token that every caller has to send; empty: none is needed."""
         self._token_env = table.token_env
         self._insecure = insecure
         self._hosts = frozenset(table.hosts)
@@ -64,10 +64,10 @@ class Access:
     def check(
         self, client: str | None, headers: Mapping[bytes, bytes], token: bytes, *, own: bool = False
     ) -> None:
-        """Raise a `GatewayError` for who may not come in. `token`: the one in the path, if any.
+        """Raise a `GatewayError` for a caller without access. `token`: that in the path, if any.
 
-        `own`: it is about the gateway itself, and `authorization` is not for a provider. Then the
-        token may be the password of a browser's dialogue (HTTP Basic), by whatever name.
+        `own`: the path is the gateway's own, so `authorization` is not for a provider. Then the
+        token may be the password of HTTP Basic, as browsers ask for it, with any user name.
         """
         self.check_page(headers)
         if self.token:
@@ -88,7 +88,7 @@ class Access:
             raise GatewayError(403, message)
 
     def check_page(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raise for what a web page sends, and for a name that is not known."""
+        """Raise a `GatewayError` for a foreign web page, and for an unknown name in `Host`."""
         host = headers.get(b"host", b"").decode("latin-1").lower()
         match = _HOST.fullmatch(host)
         name = match[1].strip("[]") if match else ""

@@ -1,4 +1,4 @@
-"""The ASGI application: who may come in, and where a request goes."""
+"""The ASGI application: who has access, and where a request goes."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ _MOST_HEADERS = 1 << 16
 """Bytes of all headers of a request."""
 _CONNECT_SECONDS = 30.0
 _LAST_ATTEMPT = 30.0
-"""Seconds before the end of which no further attempt begins."""
+"""Seconds before the end of a drain in which no further attempt begins."""
 _MORE_MAY_COME = frozenset({408, 413, 426, 431, 503})
-"""Statuses behind which more of the request may come, that nobody reads."""
+"""Statuses after which more of the request may come, unread: the connection is closed."""
 _FOR_GATEWAY = frozenset({b"host", b"expect", TOKEN_HEADER, HEADER.encode()})
-"""Headers that are for the gateway, not for who is behind it."""
+"""Headers that are for the gateway, not for an upstream."""
 _OWN_PATHS = frozenset({"continuation", "metrics"})
-"""Where what is asked for is of the gateway itself; so is its page, at the root."""
+"""First segments of the gateway's own paths; the root, its page, is one too."""
 _VERSIONS = frozenset({"v1", "v1beta", "chat", "messages", "models", "responses"})
-"""How a path begins whose base URL names no upstream."""
+"""First segments of paths whose base URL names no upstream."""
 _KEYS = {"anthropic": b"x-api-key", "openai": b"authorization", "gemini": b"x-goog-api-key"}
 _SINGLE_HEADERS = frozenset(
     {b"host", b"origin", b"sec-fetch-site", b"content-length", b"transfer-encoding", TOKEN_HEADER}
 )
-"""Headers that decide who comes in and where a request ends: repeated, they say two things."""
+"""Headers that decide who has access and where a request ends: ambiguous if repeated."""
 _SAFE = "/!$&'()*+,;=:@"
-"""What stands in a path as it is."""
+"""Characters of a path that are not quoted."""
 _DOT_SEGMENTS = re.compile(r"(?:^|[/\\])\.\.?(?:[/\\]|$)")
 
 
@@ -67,7 +67,7 @@ def app(config: Source = None, *, insecure: bool = False, show_content: bool = F
 
 
 class Gateway:
-    """Relays what comes to `/NAME/...` to that upstream, and heals what a dialect knows."""
+    """Relays requests for `/NAME/...` to that upstream; heals the answers that a dialect claims."""
 
     def __init__(
         self, config: Config, *, insecure: bool = False, show_content: bool = False
@@ -81,12 +81,12 @@ class Gateway:
         self.metrics = Metrics(lambda: self.streams)
         self.turns = Turns(self.metrics)
         self.ready = True
-        """Whether new requests are welcome."""
+        """Whether `/readyz` answers 200; `False` once it drains."""
         self.resumed = Resumed()
         self._transports: dict[str, httpx2.AsyncBaseTransport] = {}
 
     def _read(self, config: Config) -> None:
-        """Take a configuration, all of it or, where it raises, none."""
+        """Take over a configuration; if that raises, nothing has changed."""
         for layer in config.layers:
             if layer.values.get("on_failure") == "raise":
                 raise ConfigError(
@@ -100,7 +100,7 @@ class Gateway:
         self.config = Config((default, *config.layers), config.vendors, table)
         self.table, self._access, self._keys = table, access, keys
         self.timeouts = {"connect": _CONNECT_SECONDS, "read": table.idle_seconds}
-        """Seconds that an upstream has to answer in, as httpx2 has them."""
+        """Timeouts for upstreams in seconds, in httpx2's form."""
 
     @property
     def has_token(self) -> bool:
@@ -108,9 +108,9 @@ class Gateway:
         return bool(self._access.token)
 
     def reload(self, config: Config) -> None:
-        """Let another configuration hold from the next request on.
+        """Apply another configuration from the next request on.
 
-        Raises what the first one would have raised; then the one before stays as it was. What was
+        Raises what the first one would have raised; then the one before stays in force. What was
         learned of models is kept, and so is the file that it is kept in.
         """
         self._read(config)
@@ -118,7 +118,7 @@ class Gateway:
         self._prepare()
 
     def _prepare(self) -> None:
-        """Let formats open their stores, and log what is wrong with them; nobody waits for it."""
+        """Let formats open their stores, and log what is wrong; in threads, without waiting."""
         for dialect in dialects():
             prepare = getattr(dialect, "prepare", None)
             work = prepare(self.config.policy_for("")) if prepare is not None else None
@@ -126,7 +126,7 @@ class Gateway:
                 threading.Thread(target=_attempt, args=(work,), daemon=True).start()
 
     def drain(self, delay: float) -> None:
-        """Be ready no more, and begin nothing that could not end in `delay` and `drain_seconds`."""
+        """Be no longer ready; begin no attempt that cannot end in `delay` plus `drain_seconds`."""
         self.ready = False
         self.engine.last_call = monotonic() + delay + self.table.drain_seconds - _LAST_ATTEMPT
 
@@ -135,7 +135,7 @@ class Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
-        elif scope["type"] == "websocket":  # denied before it is one
+        elif scope["type"] == "websocket":  # denied before it is accepted
             await receive()
             if "websocket.http.response" in scope.get("extensions", {}):
                 await send({"type": "websocket.http.response.start", "status": 426, "headers": []})
@@ -210,7 +210,7 @@ class Gateway:
                 await caller.answer(sent.status, error_body(dialect, sent), *close, *sent.headers)
 
     def _unknown(self, name: str, rest: str) -> str:
-        """Say what helps where a path begins with no upstream, or without one."""
+        """Return the message for a path whose first segment is no upstream."""
         first, *others = self.table.upstreams
         paths = ", ".join(f"/{each}" for each in (first, *others))
         if name in _VERSIONS:
@@ -220,7 +220,7 @@ class Gateway:
         return f"/{name} is no upstream: use one of {paths}{hint}"
 
     async def _answer_own(self, caller: Caller, method: str, path: str) -> None:
-        """Answer what is asked of the gateway itself."""
+        """Answer a request for one of the gateway's own paths."""
         if method not in {"GET", "HEAD"}:
             message = f"{method} is nothing that the gateway's own paths know: GET them"
             raise GatewayError(405, message, (b"allow", b"GET, HEAD"))
@@ -311,7 +311,7 @@ def _key(table: GatewayTable, upstream: Upstream, access: Access) -> bytes:
 
 
 def _check_framing(caller: Caller) -> None:
-    """Raise for headers that another server might read otherwise."""
+    """Raise a `GatewayError` for headers that another server might read differently."""
     once = [name for name, _ in caller.headers if name in _SINGLE_HEADERS]
     coding = caller.named.get(b"transfer-encoding", b"chunked")
     if len(once) > len(set(once)) or coding.lower() != b"chunked":
@@ -321,14 +321,14 @@ def _check_framing(caller: Caller) -> None:
 
 
 def _route(scope: Scope) -> tuple[bytes, str, str]:
-    """Return the token in the path, the first segment behind it, and the rest as it came.
+    """Return the token in the path, or b"", the first segment after it, and the rest unchanged.
 
-    Raises `GatewayError` for a path that another server might read otherwise.
+    Raises `GatewayError` for a path that another server might read differently.
     """
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
     path = raw.decode("latin-1")
     root, outer = (quote(scope.get(key, ""), _SAFE) for key in ("root_path", "app_root_path"))
-    # Behind a proxy that has cut off the outer prefix only the mount's own is in the path.
+    # A proxy may have removed the outer prefix; then only the mount's own is in the path.
     path = path.removeprefix(root if path.startswith(root) else root.removeprefix(outer))
     if not re.fullmatch(r"/[!-~]*", path) or "#" in path or _DOT_SEGMENTS.search(unquote(path)):
         message = "the path has dot segments or characters that no path has: write it plainly"

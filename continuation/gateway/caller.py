@@ -1,4 +1,4 @@
-"""One request of ASGI: its headers and body, whether the caller is still there, the answer."""
+"""One ASGI request: its headers and body, whether the caller is still there, the answer."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 BODY_SECONDS = 60.0
-"""A caller that sends nothing more of its body for so long has broken off."""
+"""Seconds after which a caller that sends no more of its body has broken off."""
 LARGEST = 64 << 20
-"""Bytes of a body that is read as a whole; one that is only passed on may be of any size."""
+"""The most bytes of a body that is read as a whole; one that is passed on has no limit."""
 
 _HOP_BY_HOP = frozenset(
     {
@@ -25,7 +25,7 @@ _HOP_BY_HOP = frozenset(
         *(b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"),
     }
 )
-"""Headers that speak of one connection (RFC 9110, 7.6.1), and not of what passes through it."""
+"""Headers about a single connection (RFC 9110, 7.6.1), which are not passed on."""
 
 
 def end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
@@ -39,25 +39,25 @@ def end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
 
 
 class GoneError(Exception):
-    """The caller has left before all of its request was here."""
+    """The caller left before its whole request had come."""
 
 
 class Caller:
-    """The other end of one exchange."""
+    """Whoever sent one request: what it sends, and what it is sent."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.headers: Headers = [(bytes(k), bytes(v)) for k, v in scope["headers"]]
         self.named = dict(self.headers)
         """The headers by name; of a repeated one the last."""
         self.started = False
-        """Status and headers have been sent."""
+        """Whether status and headers have been sent."""
         self.phase = "request"
-        """How far it is: all of the `request` is not here yet, it is `waiting` for the first of the
-        answer, or has had that (`answer`)."""
+        """`request`: the request is not complete yet; `waiting`: nothing was sent of the answer's
+        body yet; `answer`: some of it was."""
         self.seconds = 0.0
-        """How long it took to take what it was sent of the answer."""
+        """Seconds that it took to receive what was sent of the answer."""
         self.gone = False
-        """The caller has left before the answer's end."""
+        """Whether the caller left before the answer's end."""
         self._receive = receive
         self._send = send
         self._over = False
@@ -94,7 +94,7 @@ class Caller:
             self.phase = "waiting"
 
     async def body(self) -> bytes:
-        """Read all of it. Raises `GoneError`, and a `GatewayError` for more than `LARGEST`."""
+        """Return all of it. Raises `GoneError`, and a `GatewayError` for more than `LARGEST`."""
         chunks, size = list[bytes](), 0
         async for chunk in self.pieces():
             size += len(chunk)
@@ -105,9 +105,9 @@ class Caller:
         return b"".join(chunks)
 
     async def attend(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do the work; it is cancelled where it stands as soon as the caller has left.
+        """Await the work; cancel it as soon as the caller has left.
 
-        Nothing else notices that: a server tells it only to who asks.
+        Nothing else would notice that: a server reports it only through `receive`.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -138,9 +138,9 @@ class Caller:
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def write(self, data: bytes, *, beat: bool = False) -> None:
-        """Send bytes of the body; waits for who reads slowly.
+        """Send bytes of the body; wait for a caller that reads slowly.
 
-        `beat`: they say nothing, and are sent while the upstream is waited for: no time of its own.
+        `beat`: it is a keep-alive, which counts neither for `phase` nor for `seconds`.
         """
         begun = perf_counter()
         if not beat:
@@ -161,7 +161,7 @@ class Caller:
         *more: tuple[bytes, bytes],
         kind: bytes = b"application/json",
     ) -> None:
-        """Send a body of ours."""
+        """Send status, headers and a body that is complete; `kind`: its content type."""
         length = str(len(data)).encode()
         await self.start(status, [(b"content-type", kind), (b"content-length", length), *more])
         await self.end(data)

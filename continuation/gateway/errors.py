@@ -1,4 +1,4 @@
-"""What the gateway says itself, in the shape of the caller's wire format."""
+"""The gateway's own errors, in the shape of the caller's wire format."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _GEMINI = {
 
 
 class GatewayError(Exception):
-    """Answered in place of the upstream; the text names what is wrong, and the remedy."""
+    """Sent in place of the upstream's answer; the message states what is wrong, and the remedy."""
 
     def __init__(self, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:
         super().__init__(message)
         self.status = status
         self.headers = headers
-        """What is sent with it, besides what its body needs."""
+        """Headers to send besides those of the body."""
 
 
 def error_body(dialect: str, error: GatewayError) -> bytes:
-    """Return the JSON that the SDKs of a dialect read an error from."""
+    """Return an error as JSON, in the form that the SDKs of a dialect read."""
     status, message = error.status, f"continuation gateway: {error}"
     document: dict[str, Any]
     if dialect == "anthropic":

@@ -1,7 +1,7 @@
 """What Prometheus reads at `/metrics`: counted from turns' events. Never text, never keys.
 
-What a caller or a provider has named is a label only for the first hundred names of its kind:
-whoever sends a new model's name with each request would otherwise fill the memory of two servers.
+A name that comes from a caller or a provider is a label only if it is among the first hundred of
+its kind: new model names in each request would otherwise fill our memory, and that of Prometheus.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from continuation.reports.report import ChainStore, Event, Finished, Report
 
 MOST = 100
-"""So many names of each kind are labels; others are "other"."""
+"""How many names of each kind are labels; the label of all others is "other"."""
 _MAX_LENGTH = 100
 _NUMBER = re.compile(r"(?<!status )\b\d[\d,.]*")
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
@@ -29,7 +29,7 @@ class LabelValues:
         self._known: set[str] = set()
 
     def label(self, value: str | None) -> str:
-        """Return the label for a value."""
+        """Return the label for a value: itself, "other", or "" for `None`."""
         if not value or value in self._known:
             return value or ""
         if len(self._known) >= MOST or len(value) > _MAX_LENGTH:
@@ -44,7 +44,7 @@ class Metrics:
     content_type: ClassVar[bytes] = b"text/plain; version=0.0.4; charset=utf-8"
 
     def __init__(self, streams: Callable[[], float]) -> None:
-        """Begin with nothing. `streams`: how many answers are under way."""
+        """Begin with nothing. `streams`: returns how many answers are under way."""
         self._registry = registry = CollectorRegistry()
         self._models, self._reasons, self._stops = LabelValues(), LabelValues(), LabelValues()
 
@@ -90,7 +90,7 @@ class Metrics:
                 self._store_errors.labels(event.operation).inc()
 
     def _ended(self, report: Report) -> None:
-        # Reasons are texts of ours; some of them name a limit.
+        # Reasons are our own texts; the limits that some contain would make too many labels.
         reason = self._reasons.label(_NUMBER.sub("N", report.reason or ""))
         model = self._models.label(report.model)
         self._turns.labels(report.dialect, model, report.outcome, reason).inc()
@@ -107,5 +107,5 @@ class Metrics:
             self._held.labels(report.dialect).observe(held)
 
     def text(self) -> bytes:
-        """Return the text exposition format."""
+        """Return all metrics in the text exposition format."""
         return generate_latest(self._registry)

@@ -1,8 +1,8 @@
-"""The page at `/`: what it is, and what it asks for every second.
+"""The page at `/`, and the state that it asks for every second.
 
-One file without a build step, that loads nothing from elsewhere: its policy names the hashes of its
-one script and its one style. It polls, for a stream that is never over would hold up a gateway that
-drains; it draws by itself, for what is under way grows between two looks.
+One file without a build step that loads nothing from elsewhere: its content security policy names
+the hashes of its one script and its one style. It polls, because an endless stream would hold up a
+gateway that drains. It draws the turns itself, for those under way grow from poll to poll.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HTML = files("continuation.gateway").joinpath("page.html").read_bytes()
 
 
 def _hash(tag: bytes) -> str:
-    """Return the source that a policy allows: what stands in the one element of that name."""
+    """Return the content security policy's source for the page's one element with this tag."""
     (content,) = re.findall(rb"<%s>(.*?)</%s>" % (tag, tag), _HTML, re.DOTALL)
     return f"'sha256-{b64encode(sha256(content).digest()).decode()}'"
 
@@ -59,7 +59,7 @@ async def show_state(caller: Caller, turns: Turns) -> None:
 
 
 def state(turns: Turns) -> dict[str, Any]:
-    """Return what is shown: the turns under way and the last that ended, and the last hour."""
+    """Return what the page shows: turns under way, the last that ended, and the last hour."""
     live = [
         {
             **_timeline(name, upstream, recorder.ledger.so_far, recorder.seams),

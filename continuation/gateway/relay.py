@@ -1,4 +1,4 @@
-"""Requests of no dialect: passed on as they are, in both directions, while they come."""
+"""Requests that no dialect claims: passed on unchanged, in both directions, as they come."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from continuation.gateway.errors import GatewayError
 
 
 def failed(error: Exception) -> GatewayError:
-    """Say that an upstream could not be reached, or broke off before it said anything."""
+    """Return the error for an upstream that was not reached, or broke off before its answer."""
     if isinstance(error, httpx2.TimeoutException):
         message = "the upstream said nothing in time: try again, or raise idle_seconds"
         return GatewayError(504, message)
@@ -21,7 +21,7 @@ def failed(error: Exception) -> GatewayError:
 
 
 class _Upload(httpx2.AsyncByteStream):
-    """The caller's body on its way."""
+    """The caller's body, passed on as it comes."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
@@ -38,7 +38,7 @@ async def relay(
     headers: Headers,
     extensions: Mapping[str, Any],
 ) -> None:
-    """Send the caller's request; send back what is answered. Raises `GatewayError`."""
+    """Send the caller's request on, and the response back. Raises `GatewayError`."""
     host = (b"host", url.netloc)
     request = httpx2.Request(
         method, url, headers=[host, *headers], stream=_Upload(caller), extensions=dict(extensions)
@@ -55,12 +55,12 @@ async def relay(
 
 
 async def hand_over(caller: Caller, response: httpx2.Response, extra: Headers) -> None:
-    """Send a response back as it comes. One that breaks off breaks off for the caller."""
+    """Send a response back as it comes. If it breaks off, it breaks off for the caller too."""
     try:
         headers = end_to_end(response.headers.raw)
-        if response.status_code == 304:  # it may have a length, and the server would wait for it
+        if response.status_code == 304:  # a length makes the server wait for a body
             headers = [item for item in headers if item[0] != b"content-length"]
-        if response.is_closed:  # it was read: what it says is there, decoded
+        if response.is_closed:  # it was read: its content is here, decoded
             body_headers = (b"content-encoding", b"content-length")
             headers = [item for item in headers if item[0] not in body_headers]
             headers.append((b"content-length", str(len(response.content)).encode()))

@@ -1,7 +1,7 @@
 """Half-written answers, for clients that come back with the same request (`[gateway] journal`).
 
-A client is known by the credentials that came with the request, and by nothing else: one with other
-credentials never gets what another was given. A journal that cannot be had costs no answer.
+A client is identified by the credentials in its request, and by nothing else: one with other
+credentials never gets what another was given. If the journal fails, answers are sent, not kept.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("continuation")
 
 _LEASE_WAIT: Final = 0.5
-"""Seconds that are given to whoever answers the same request: its client may have left just now."""
+"""Seconds to wait while the same request is being answered: its client may have just left."""
 _WAIT: Final = 2.0
-"""Seconds that a turn waits for a journal; then it goes on without."""
+"""Seconds that a turn waits for the journal; then it is answered without."""
 _RETRY_AFTER: Final = 10.0
-"""Seconds in which a journal that was out of reach is not opened again."""
+"""Seconds for which a journal that was out of reach is not opened again."""
 _EXPIRE_EVERY: Final = 60.0
-"""Seconds between two removals of what nobody has come back for."""
+"""Seconds between two removals of answers that no client has resumed."""
 
 
 def digest(*parts: bytes) -> str:
@@ -46,23 +46,23 @@ def digest(*parts: bytes) -> str:
 
 
 class Resumed:
-    """Keeps what clients were given of answers that are not over."""
+    """Keeps what clients were given of answers that have not ended."""
 
     def __init__(self) -> None:
         self._not_before = self._expired = self._had = float("-inf")
-        # Of its own: who waits for a store that is silent keeps no other thread from the gateway.
+        # A pool of its own: a silent store must not take all the gateway's other threads.
         self._pool = ThreadPoolExecutor(8, "gateway-journal")
 
     @asynccontextmanager
     async def recording(
         self, table: GatewayTable, turn: Turn, url: httpx2.URL, digest: str
     ) -> AsyncGenerator[TurnLog | None]:
-        """Let a streamed turn be kept while it runs, and go on where it was left.
+        """Keep a streamed turn while it runs, and continue one that was interrupted.
 
-        `None`: it is not kept.
+        Yields the turn's log; `None`: it is not kept.
         """
         journal: HalfTurn | None = None
-        # Gemini streams one JSON array where it is not asked for events: no beginning of it is any.
+        # Unless asked for events, Gemini streams one JSON array, of which no part can be resumed.
         events = not url.path.endswith(":streamGenerateContent") or b"alt=sse" in url.query
         if table.journal and events and turn.asked is not None and turn.asked[1].streamed:
             journal = await self._opened(table, digest)
@@ -76,7 +76,7 @@ class Resumed:
                 await anyio.to_thread.run_sync(journal.close)
 
     async def _opened(self, table: GatewayTable, digest: str) -> HalfTurn | None:
-        """Open a session, in a thread that nobody waits for too long."""
+        """Open a session in a thread; `None`: it did not open within `_WAIT`, or not at all."""
         if time.monotonic() < self._not_before:
             return None
         opening = self._pool.submit(self._open, table, digest)
@@ -119,12 +119,12 @@ class Resumed:
                 else:
                     self._had = time.monotonic()
                     return journal
-        except Exception as error:  # whatever it is, it costs no answer
+        except Exception as error:  # whatever it is, the request is answered
             self._unavailable(error)
             return None
 
 
 def _close_late(opening: Future[HalfTurn | None]) -> None:
-    """Close what was opened for somebody who has not waited for it."""
+    """Close a session that was opened after its turn had stopped waiting."""
     if opening.exception() is None and (journal := opening.result()) is not None:
         journal.close()

@@ -23,13 +23,13 @@ from continuation.gateway.errors import GatewayError, error_body
 logger = logging.getLogger("continuation")
 
 LISTEN_SECONDS = 5.0
-"""Who balances takes so long to see that a gateway is ready no more; until then it is asked."""
+"""Seconds that a draining gateway still listens, until load balancers see that it is not ready."""
 _CANCEL_SECONDS = 5.0
-"""What a request that is cancelled has to close its connections in."""
+"""Seconds that a cancelled request has to close its connections in."""
 _HEAD_SECONDS = 10.0
-"""What a request's head may take to come."""
+"""Seconds that a request's head may take to come."""
 _MOST_HEAD = 1 << 17
-"""Bytes of it; of fewer, still too many, the application says so."""
+"""The most bytes of a head; the application refuses smaller ones that are still too large."""
 _SLOW = "408 Request Timeout", "the headers took too long to come: send them at once"
 _LARGE = "431 Request Header Fields Too Large", "the headers are too large: send fewer"
 _BAD = (
@@ -40,7 +40,7 @@ _BAD = (
 
 
 class _ClosedAtItsEnd(RequestResponseCycle):
-    """The answer to HTTP/1.0, which has no chunks: without a length it ends with its connection."""
+    """An answer to HTTP/1.0, which has no chunks: without a length the connection's end ends it."""
 
     async def send(self, message: Any) -> None:
         if message["type"] == "http.response.start":
@@ -56,7 +56,7 @@ class _ClosedAtItsEnd(RequestResponseCycle):
 
 
 class _Protocol(HttpToolsProtocol):
-    """HTTP as uvicorn reads it; trailers are no headers, and errors have the caller's shape."""
+    """HTTP as uvicorn reads it; trailers are ignored, and errors have the caller's format."""
 
     _timer: asyncio.TimerHandle | None = None
     _head = 0
@@ -96,15 +96,15 @@ class _Protocol(HttpToolsProtocol):
         self._end_head()
         super().on_headers_complete()
         if self.scope["http_version"] == "1.0":
-            # uvicorn makes it, and would send chunks; nothing has run in it yet.
+            # uvicorn has made it, and would send chunks; it has not run yet.
             self.cycle.__class__ = _ClosedAtItsEnd
-        self.headers = []  # what comes now stands behind a body
+        self.headers = []  # what comes from here on are trailers
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(*_BAD)
 
     def _refuse(self, status: str, message: str) -> None:
-        """Answer what is no request, and hang up; who sent no byte gets no answer."""
+        """Answer an invalid request, and close; a client that sent no byte gets no answer."""
         assert isinstance(self.config.app, Gateway)
         silent = self._timer is not None and not self._head
         self._end_head()
@@ -129,11 +129,11 @@ def _not_cancelled(record: logging.LogRecord) -> bool:
 
 
 class Server(uvicorn.Server):
-    """Serves a gateway until it is told to stop.
+    """Serves a gateway until a signal stops it.
 
-    SIGTERM: it is ready no more, listens on for `LISTEN_SECONDS`, and ends what it has begun; a
-    second one, now. SIGINT: at once as much, without waiting for who balances. SIGHUP: `reread`
-    gives the configuration that holds from then on; raises it, the one before does.
+    SIGTERM: it is no longer ready, listens for another `LISTEN_SECONDS`, and lets requests under
+    way end; a second one stops it at once. SIGINT: the same without `LISTEN_SECONDS`. SIGHUP: the
+    configuration that `reread` returns holds from then on; if it raises, the former one stays.
     """
 
     def __init__(self, gateway: Gateway, reread: Callable[[], Config] | None = None) -> None:
@@ -150,7 +150,7 @@ class Server(uvicorn.Server):
         self._hung_up = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Take note of a signal; `on_tick` sees to it."""
+        """Note a signal; `on_tick` acts on it."""
         if sig == signal.SIGINT:
             super().handle_exit(sig, frame)
         elif self._leaving < math.inf:
@@ -171,7 +171,7 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End what has begun; what does not end in its time is cancelled, and waited for."""
+        """Let requests under way end; those that last too long are cancelled and waited for."""
         if self._leaving == math.inf:
             self._gateway.drain(0)
         seconds = math.ceil(self._gateway.table.drain_seconds)
@@ -189,9 +189,9 @@ class Server(uvicorn.Server):
 
 
 def settings(gateway: Gateway) -> uvicorn.Config:
-    """Return what `uvicorn.Server` takes.
+    """Return the settings for `uvicorn.Server`.
 
-    What the provider said of itself and of the time is passed on: uvicorn adds nothing.
+    The provider's `server` and `date` headers are passed on: uvicorn adds none of its own.
     """
     return uvicorn.Config(
         gateway,
@@ -199,7 +199,7 @@ def settings(gateway: Gateway) -> uvicorn.Config:
         loop="asyncio" if sys.platform == "win32" else "uvloop",
         ws="none",
         lifespan="on",
-        proxy_headers=False,  # who may come in is asked of the connection, not of a header
+        proxy_headers=False,  # access depends on the connection, not on a header
         access_log=False,
         log_config=None,
         server_header=False,

@@ -1,4 +1,4 @@
-"""The end of the text that a caller is given: for the page, where it is to be shown at all."""
+"""The end of the text that a caller is given, for the page, where that may show content."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from continuation.types import Json
 from continuation.wire.json_values import as_json, as_text
 
 _MAX_CHARACTERS = 400
-"""Characters of it."""
+"""How many characters of it are kept."""
 _MAX_UNREAD = 1 << 16
-"""Bytes that wait until somebody looks at the page; beyond that they are read at once."""
+"""Bytes that wait unread until the page asks for the text; more are read at once."""
 
 
 class TextTail:
-    """Reads one stream on its way out."""
+    """Reads one stream as it is sent to the caller."""
 
     def __init__(self, codec: WireCodec) -> None:
-        """Begin; `codec`: of its format."""
+        """Begin; `codec`: that of the stream's format."""
         self._given = Given(codec, framed=False)
         self._chunks: list[bytes] = []
         self._size = 0
         self._end = ""
 
     def give(self, chunk: bytes) -> None:
-        """The caller gets these bytes."""
+        """Take bytes that the caller gets."""
         self._chunks.append(chunk)
         self._size += len(chunk)
         if self._size > _MAX_UNREAD:
             self.text()
 
     def text(self) -> str:
-        """Return the end of what there is."""
+        """Return the end of the text so far, at most `_MAX_CHARACTERS` characters."""
         chunks, self._chunks, self._size = self._chunks, [], 0
         self._given.read(chunks)
         text = "".join(map(_delta_text, self._given.new_events()))

@@ -1,4 +1,4 @@
-"""A request that a dialect knows: its answer goes through the engine, and is kept alive."""
+"""A request that a dialect claims: its answer passes through the engine, and is kept alive."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 
 
 class _TimedStream(httpx2.AsyncByteStream):
-    """An upstream's bytes; the time they take to come is none of the gateway's own."""
+    """An upstream's bytes; the time spent on waiting for them is added to the turn's `waited`."""
 
     def __init__(self, turn: GatewayTurn, stream: httpx2.AsyncByteStream) -> None:
         self._turn, self._stream = turn, stream
@@ -72,9 +72,9 @@ class GatewayTurn:
         """Status and headers of the answer, while they wait for the first byte of a JSON body."""
         self._streamed = False
         self._opening = b""
-        """The first event that the caller has had."""
+        """The first event with data that the caller was sent; empty until then."""
         self._tail = b""
-        """The last bytes that the caller has had of the body."""
+        """The last bytes of the body that the caller was sent."""
         self._text_tail: TextTail | None = None
         self.waited = 0.0
         """Seconds spent on waiting for the upstream, between attempts, and on a store."""
@@ -87,7 +87,7 @@ class GatewayTurn:
         headers: Headers,
         settings: Mapping[str, object],
     ) -> None:
-        """Take the caller's request, and answer it. `settings`: the vendor's, of the upstream."""
+        """Read the caller's request, and answer it. `settings`: those of the upstream's vendor."""
         raw = await self._caller.body()
         name, note = self._gateway.turns.begin(upstream)
 
@@ -99,7 +99,7 @@ class GatewayTurn:
         began = perf_counter()
         turn_header = (TURN_HEADER, name.encode())
         try:
-            # What is healed must be read: no encoding that we might not know.
+            # An answer must be readable to be healed: no encoding that we might not know.
             headers = [_ENCODING if h[0] == _ENCODING[0] else h for h in headers]
             if _ENCODING not in headers:
                 headers.append(_ENCODING)
@@ -131,7 +131,7 @@ class GatewayTurn:
                 )
 
     def _override(self) -> Mapping[str, Any]:
-        """Read the policies in the request's own header."""
+        """Return the policies in the request's `x-continuation` header; raises `GatewayError`."""
         header = self._caller.named.get(HEADER.encode())
         if header is None:
             return {}
@@ -207,7 +207,7 @@ class GatewayTurn:
             await stream.aclose()
 
     async def _answer(self, stream: httpx2.AsyncByteStream, pulse: Pulse) -> None:
-        """Send what the engine shows, as it comes."""
+        """Send what the engine yields, as it comes."""
         caller = self._caller
         try:
             async for chunk in stream:
@@ -224,7 +224,7 @@ class GatewayTurn:
                 await caller.write(chunk)
                 pulse.sent()
         except Exception as error:
-            # It broke off, and for the caller it does so, too: an end would pass for a whole one.
+            # It broke off, so the caller's breaks off too: with an end it would pass for whole.
             if caller.started:
                 return
             raise failed(error) from error
@@ -262,14 +262,14 @@ class GatewayTurn:
         await self._caller.start(status, [*headers, *more])
 
     def _whole_length(self) -> Headers:
-        """Return the length of an answer that goes out as it came."""
+        """Return `content-length` for an answer that is passed on unchanged, else `[]`."""
         report = self._turn.recorder.finished
         whole = report is not None and report.outcome is Outcome.COMPLETE
         return [(b"content-length", self._length)] if whole and self._length else []
 
 
 def _first_event(chunk: bytes) -> bytes:
-    """Return the first event that holds data; a chunk of the engine's ends where events end."""
+    """Return the first event with data, or b""; the engine's chunks end where events end."""
     data = chunk.find(b"data:")
     if data < 0:
         return b""

@@ -19,11 +19,11 @@ from continuation.types import Outcome
 logger = logging.getLogger("continuation.turns")
 
 MOST = 10_000
-"""So many turns are known; the oldest goes first."""
+"""How many turns are kept; then the oldest is removed."""
 
 
 SHOWN = 20
-"""So many ended turns, and failures, are on the page."""
+"""How many ended turns, and how many failures, the page shows."""
 GOOD = frozenset({Outcome.COMPLETE, Outcome.HEALED, Outcome.UNTOUCHED})
 
 
@@ -38,22 +38,22 @@ class Ended(NamedTuple):
 
 
 def _plain(value: Any) -> dict[str, Any]:
-    """Return the fields of a report, or of what stands in one, without a copy of all below."""
+    """Return the fields of a report, or of an object in it, without copying their values."""
     return {item: getattr(value, item) for item in value.__slots__}
 
 
 class Turns:
-    """What is known of the last turns, packed: never text, never keys."""
+    """The reports of the last turns, compressed: never text, never keys."""
 
     def __init__(self, metrics: Metrics) -> None:
         """Begin; `metrics` counts each turn as well."""
         self.live: dict[str, tuple[str, Recorder]] = {}
         """The turns under way, by their ids: upstream, and what is known so far."""
         self.texts: dict[str, Callable[[], str]] = {}
-        """The end of their texts, where that is to be shown."""
+        """By id, what returns the end of a turn's text, where that may be shown."""
         self.ended: deque[Ended] = deque(maxlen=SHOWN)
         self.failures: deque[Ended] = deque(maxlen=SHOWN)
-        """The last turns, and the last of those that did not become whole."""
+        """The last turns that ended; the last of those whose outcome is not `GOOD`."""
         self._minutes: deque[tuple[int, Counter[str]]] = deque(maxlen=60)
         self._reports: OrderedDict[str, bytes | None] = OrderedDict()
         self._metrics = metrics
@@ -64,7 +64,7 @@ class Turns:
         return [*self._reports]
 
     def begin(self, upstream: str) -> tuple[str, OnEvent]:
-        """Begin a turn: its id, and the listener for its events."""
+        """Begin a turn; return its id, and the listener for its events."""
         name = uuid4().hex
         self._reports[name] = None
         if len(self._reports) > MOST:
@@ -85,7 +85,7 @@ class Turns:
         self._look_back(Ended(time(), name, upstream, report))
 
     def _look_back(self, turn: Ended) -> None:
-        """Keep of a turn that ended what the page shows."""
+        """Keep what the page shows of a turn that ended."""
         self.live.pop(turn.name, None)
         self.texts.pop(turn.name, None)
         self.ended.append(turn)
@@ -107,7 +107,7 @@ class Turns:
         return sum((counts for at, counts in self._minutes if at > since), Counter[str]())
 
     def find(self, name: str) -> dict[str, Any] | None:
-        """Return what is known of a turn; `None`: nothing."""
+        """Return a turn's report; `outcome` is `None` while it runs. `None`: the id is unknown."""
         if name not in self._reports:
             return None
         packed = self._reports[name]

@@ -1,6 +1,6 @@
 """JSON that is changed in one place and keeps all other bytes: key order, spacing, escapes.
 
-Some providers refuse a body that was written anew, and caches of prompts are by the byte.
+Some providers refuse a body that was serialized anew, and prompt caches compare bytes.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def keep_bytes(raw: bytes, new: bytes) -> bytes:
-    """Write the JSON `new` in the bytes of `raw`, as far as the two say the same."""
+    """Return the JSON `new` with the bytes of `raw` wherever the two have equal values."""
     try:
         text = raw.decode()
         before, after = json.loads(text), json.loads(new)
         data = "".join(_write(text, _skip_blanks(text, 0), before, after)).encode()
         return data if json.loads(data) == after else new
-    except (ValueError, RecursionError):  # no UTF-8, half an emoji, nested beyond all sense
+    except (ValueError, RecursionError):  # no UTF-8, a lone surrogate, nested too deeply
         return new
 
 
 def _write(text: str, at: int, before: Any, after: Any) -> Iterator[str]:
-    """Yield `after` in the words of the value `before`, which begins at `at`."""
+    """Yield `after` with the bytes of the value `before`, which begins at `at` in `text`."""
     kinds: set[Any] = {type(before), type(after)}
     if kinds == {dict}:
         yield from _object(text, at, before, after)
@@ -38,9 +38,9 @@ def _write(text: str, at: int, before: Any, after: Any) -> Iterator[str]:
 
 
 def _items(text: str, at: int) -> Iterator[tuple[int, int, int, int, Any]]:
-    """Yield of each item of an object or a list: where it, its value and it end, and the value.
+    """Yield each item of an object or a list: its start, key's end, value's start and end, value.
 
-    The first place is that behind the comma before it; the key of a list's item is empty.
+    The start is behind the comma before it; the key of a list's item is empty.
     """
     keyed = text[at] == "{"
     at += 1

@@ -1,6 +1,6 @@
 """Sessions that survive a kill: the conversation, the answer being written, the tools.
 
-`Journal` is the door; what is promised, and what is not, stands in design/internals/journal.md.
+`Journal` is the entry point; what it guarantees, and what not, is in design/internals/journal.md.
 """
 
 from continuation.journal.errors import Fenced, JournalError, LeaseHeld, OutcomeUnknown

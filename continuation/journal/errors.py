@@ -1,25 +1,25 @@
-"""What can go wrong with a journal, in words for its caller."""
+"""The errors that a journal raises."""
 
 from __future__ import annotations
 
 
 class JournalError(Exception):
-    """The journal cannot be used; the text says which one, why, and what helps."""
+    """The journal cannot be used; the message states which one, why, and the remedy."""
 
 
 class LeaseHeld(JournalError):  # noqa: N818 - the field's word
-    """Somebody else owns the session; the text says who, and since when."""
+    """Another process owns the session; the message states which one, and since when."""
 
 
 class Fenced(JournalError):  # noqa: N818 - the field's word
-    """The session was taken over by another process; nothing of this one's is written any more."""
+    """Another process has taken over the session; this one can write nothing to it any more."""
 
 
 class OutcomeUnknown(JournalError):  # noqa: N818 - the field's word
-    """A tool began before the process was stopped, and nobody knows what became of it."""
+    """Raise it in `verify` of `Journal.call`: whether the interrupted tool has run is unknown."""
 
 
 def describe_error(error: BaseException) -> str:
-    """Say what went wrong, without what a server quotes of the rows that it is about."""
+    """Return an error's message, without the row contents that PostgreSQL quotes in its details."""
     primary: str | None = getattr(getattr(error, "diag", None), "message_primary", None)
     return primary or str(error).strip() or type(error).__name__

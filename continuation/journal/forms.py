@@ -1,6 +1,6 @@
-"""How a conversation stands in each wire format: its turns, an answer among them, a tool's result.
+"""How each wire format writes a conversation: its turns, the answers among them, tool results.
 
-Turns are compared by what they say. An SDK sends an answer back with fields of its own, and a
+Turns are compared by their content. An SDK sends an answer back with fields of its own, and a
 caller may write a text as a string where the provider wrote a block.
 """
 
@@ -30,7 +30,7 @@ TURN_FIELDS: Final = {
     "openai-responses": "input",
     "gemini": "contents",
 }
-"""Where a request has its turns, by format."""
+"""The field of a request that holds its turns, by format."""
 _IDENTITY: Final = (
     "model",
     "system",
@@ -40,17 +40,17 @@ _IDENTITY: Final = (
     "previous_response_id",
     "conversation",
 )
-"""What else makes a request the same one."""
+"""Other fields that must be equal for two requests to be the same."""
 _LENGTHS: Final = frozenset(
     {"max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens"}
     | {"stream", "stream_options"}
 )
-"""What of a request may be another one when it is asked again."""
+"""Fields that may change when a request is repeated."""
 _IGNORED: Final = frozenset(
     {"cache_control", "index", "parsed", "parsed_arguments", "annotations", "logprobs", "status"}
     | {"caller", "audio", "refusal", "usageMetadata"}
 )
-"""Fields that are no content, or that SDKs add."""
+"""Fields that are no content, or that SDKs add: not compared."""
 _EMPTY: Final[tuple[object, ...]] = (None, [], {})
 
 
@@ -63,7 +63,7 @@ def request_turns(form: str, body: Json) -> list[Json]:
 
 
 def answer_turns(form: str, body: Json) -> list[Json]:
-    """Return an answer's body as the turns that a later request has of it."""
+    """Return an answer's body as the turns that a later request carries."""
     if form == "anthropic":
         return [{"role": "assistant", "content": body.get("content") or []}]
     if form == "openai-responses":
@@ -86,11 +86,11 @@ _ENVELOPE: Final = frozenset(
     | {"usage", "usageMetadata", "modelVersion", "responseId", "incomplete_details"}
     | {"completed_at", "service_tier", "system_fingerprint"}
 )
-"""Fields of an answer's body that are no content; not the instructions that some repeat."""
+"""Fields kept of an answer's body besides its content; not instructions that it repeats."""
 
 
 def split_answer(form: str, body: Json) -> tuple[list[Json], Json]:
-    """Return an answer's turns, and the other fields of its body, which are no content."""
+    """Return an answer's turns, and the fields of its body that are no content."""
     envelope = {key: value for key, value in body.items() if key in _ENVELOPE}
     if form in _STOPS:
         key, stop = _STOPS[form]
@@ -99,7 +99,7 @@ def split_answer(form: str, body: Json) -> tuple[list[Json], Json]:
 
 
 def is_single_answer(form: str, data: bytes) -> bool:
-    """Whether a body is that of one answer, and can be put together again by `join_answer`."""
+    """Whether a body holds one answer with content, which `join_answer` can rebuild."""
     try:
         body = as_json(loads(data))
     except ValueError:
@@ -128,16 +128,16 @@ def _first(value: object) -> Json:
 
 
 def digest(turn: object) -> str:
-    """Return what is equal for turns that say the same."""
+    """Return a digest, equal for turns with the same content, of 32 hex digits."""
     return hashlib.sha256(dumps(_normalized(turn))).hexdigest()[:32]
 
 
 def request_digest(
     form: str, model: str, body: Json, digests: Iterable[str], *, exactly: bool = False
 ) -> str:
-    """Return what is equal for requests that ask the same; `digests`: of its turns.
+    """Return a digest that is equal for requests that ask the same; `digests`: of its turns.
 
-    `exactly`: how it is asked for counts as well, but not how long the answer may be.
+    `exactly`: all other options count too, except limits and streaming.
     """
     identity = {key: body[key] for key in _IDENTITY if body.get(key) not in _EMPTY}
     if not exactly:
@@ -163,7 +163,7 @@ def _normalized(value: object, key: str = "") -> object:
 
 
 def _joined(parts: list[Any]) -> list[Any]:
-    """Join Gemini's texts: a stream's chunks are parts of their own to its SDK."""
+    """Join adjacent texts of Gemini, whose SDK keeps each chunk of a stream as a part."""
     joined, plain = list[Any](), False
     for part in parts:
         before, plain = plain, is_map(part) and set(part) == {"text"}
@@ -179,15 +179,15 @@ def _joined(parts: list[Any]) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class ParsedCall:
-    """A call of a tool, whatever format it came in."""
+    """A tool call, in one form for all wire formats."""
 
     id: str
-    """As in the answer. Gemini often gives none: then the journal makes one, with `#` before it."""
+    """As in the answer; where Gemini gives none, one that the journal makes, beginning with `#`."""
     name: str
     arguments: Any
-    """As an object where they are one; else as they came."""
+    """Parsed, if they are JSON; otherwise the text as it came."""
     custom: bool = False
-    """Responses: its input is any text, and its result has a type of its own."""
+    """Whether it is a custom call of the Responses API: its input is any text."""
 
     @property
     def input(self) -> Any:
@@ -201,7 +201,7 @@ class ParsedCall:
 
 
 def tool_call(call: object) -> ParsedCall:
-    """Read a call as an SDK, an answer's JSON or `Resume` has it.
+    """Return a call that is given as an SDK's object, as an answer's JSON, or by `Resume`.
 
     Raises `TypeError` for anything else.
     """
@@ -229,7 +229,7 @@ def tool_call(call: object) -> ParsedCall:
 
 
 def count_alike(turn: Json, call: ParsedCall) -> int:
-    """Count the calls in Gemini's turn that have no id, and say what this one says."""
+    """Count the calls of a Gemini turn without an id that have this one's name and arguments."""
     calls = [tool_call(part) for part in objects(turn.get("parts")) if part.get("functionCall")]
     wanted = digest([call.name, call.arguments])
     return sum(not each.id and digest([each.name, each.arguments]) == wanted for each in calls)
@@ -263,7 +263,7 @@ def _is_blocks(value: object) -> bool:
 
 
 def group_results(form: str, results: Sequence[Json]) -> list[Json]:
-    """Return the results of one answer's calls as its format wants them: in one turn, or many."""
+    """Return results of one answer's calls as the format requires: in one turn, or in many."""
     key = {"anthropic": "content", "gemini": "parts"}.get(form)
     if key is None or len(results) < 2:
         return list(results)

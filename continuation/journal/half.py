@@ -1,7 +1,7 @@
-"""Half-written answers by themselves, for gateways: who comes back with the same request goes on.
+"""Half-written answers, for gateways: a client that repeats its request gets the rest of one.
 
-A request is known by a digest, and nothing of it is kept; of its answer what was given, until it is
-over. What nobody comes back for goes after a while, and so does what is too much.
+A request is identified by a digest, and nothing of it is kept. What was given of its answer is kept
+until the answer has ended; `expire` removes what is too old, and what is too many.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from continuation.dialect import ProviderRequest
 
 _PREFIX: Final = "gateway/"
-"""What the sessions' names begin with: no other ones are removed."""
+"""Prefix of these sessions' names: `expire` removes no others."""
 _BATCH: Final = 500
 LEASE: Final = 10.0
-"""Seconds after which a gateway on another machine is gone, if it says nothing."""
+"""Seconds of silence after which a gateway on another machine counts as gone."""
 
 
 class HalfTurn(Journal):
-    """One turn of a client. `digest`: of who asks, and what; `keep`: seconds."""
+    """One turn of a client. `digest`: of client and request; `keep`: seconds to resume it in."""
 
     def __init__(self, target: str, digest: str, *, keep: float) -> None:
-        """Raises what `Journal` raises: `LeaseHeld` while the same request is being answered."""
+        """Open it. Raises what `Journal` raises: `LeaseHeld` while the same request is answered."""
         super().__init__(target, _PREFIX + digest, lease=LEASE)
         self._keep = keep
 
@@ -52,7 +52,7 @@ class HalfTurn(Journal):
 
 
 def expire(target: str, seconds: float, most: int) -> None:
-    """Remove turns that nobody has come back to for so long, and those beyond the last `most`.
+    """Remove turns silent for `seconds`, and those silent for `LEASE` beyond the newest `most`.
 
     Raises `JournalError`.
     """
@@ -69,7 +69,7 @@ def expire(target: str, seconds: float, most: int) -> None:
             in_batch = f"IN ({', '.join('?' * len(batch))})"
             db.execute(f"DELETE FROM running WHERE session {in_batch}", batch)
             db.execute(f"DELETE FROM records WHERE session {in_batch}", batch)
-            # The number of the last one is not used again: its owner could wake up.
+            # The last row stays, or its id would be used again: its owner could wake up.
             last = "(SELECT max(id) FROM sessions)"
             db.execute(f"DELETE FROM sessions WHERE id {in_batch} AND id < {last}", batch)
             db.execute(f"UPDATE sessions SET epoch = epoch + 1 WHERE id {in_batch}", batch)

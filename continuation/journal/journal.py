@@ -1,13 +1,13 @@
 """`Journal`: a session that outlives its process.
 
-What is written, and when, is the whole of it. Before a request leaves: what is new in it, and that
-its turn has begun. While its answer streams: every `save_every` seconds what the caller was given
-since. At its end, in one transaction: the answer, the end, and the running text goes. Before a tool
-begins: that it will. After it: its result. All is appended, keyed by session and number, by the one
+This is written, and when. Before a request leaves: what is new in it, and that its turn has begun.
+While its answer streams: every `save_every` seconds what the caller was given since. At its end, in
+one transaction: the answer and the end, and the running text is removed. Before a tool begins: the
+intent to run it. After it: its result. All is appended, keyed by session and number, by the one
 process that owns the session.
 
-After a kill the same request resumes the turn: what was saved is played to the engine as a first
-attempt that broke off, and the engine goes on from it as it does from any. There is no second way.
+After a kill the same request resumes the turn: the engine is given what was saved as a first
+attempt whose connection dropped, and continues it like any other. There is no second mechanism.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ _REPEATABLE = frozenset({APPEND, SAVE, FORGET})
 class Journal(SessionReader):
     """A session in a store: its conversation, its half-written turn, its tools.
 
-    `target`: the path of an SQLite file, or a `postgresql://` URL (extra `postgres`), with all that
-    libpq reads in one; sessions and processes share it, and many machines a database. `session`:
-    its name.
+    `target`: the path of an SQLite file, or a `postgresql://` URL as libpq reads it (extra
+    `postgres`). Many sessions and processes may share either, and many machines a database.
+    `session`: the session's name.
     """
 
     def __init__(
@@ -77,21 +77,20 @@ class Journal(SessionReader):
         readonly: bool = False,
         take_over: bool = False,
     ) -> None:
-        """Open a session, and become its owner.
+        """Open a session, create it if there is none, and become its owner.
 
-        `save_every`: seconds between saves of running text, and so what a kill may lose.
-        `durability`: `"power"` also syncs them, so that a power loss takes no more than a kill.
-        `content`: `"none"` keeps states alone; a half-written turn is not resumable then.
-        `interrupted`: whether an answer that is not gone on with stays in the history.
-        `codec`: encodes what is kept of the conversation. `lease`: seconds of silence after which
-        an owner on another machine has lost the session. `abandoned_after`: seconds of silence
-        after which a call counts as abandoned. `take_over`: own the session though its owner may
-        live, because something else decides who runs, such as a workflow engine; the other gets
-        `Fenced`.
+        `save_every`: seconds between saves of running text; a kill may lose as much.
+        `durability`: `"power"` also syncs saves, so that a power loss takes no more than a kill.
+        `content`: `"none"` keeps only states; then a half-written turn cannot be resumed.
+        `interrupted`: whether a half-written answer stays in the history if it is not continued.
+        `codec`: encodes the content that is kept. `lease`: seconds of silence after which an owner
+        on another machine has lost the session. `abandoned_after`: seconds of silence after which
+        a call counts as abandoned. `readonly`: open an existing session without owning it.
+        `take_over`: own the session even if its owner may live, because something else decides who
+        runs, such as a workflow engine; the former owner gets `Fenced`.
 
-        Raises `LeaseHeld` when another process owns the session, `JournalError` for a store that is
-        none, of a newer version or out of reach, and `ValueError` naming field, value and what is
-        possible.
+        Raises `LeaseHeld` when another process owns the session; `JournalError` if the store is no
+        journal, of a newer version or out of reach; `ValueError` naming field, value and remedy.
         """
         options = {"durability": Durability, "content": Content, "interrupted": Interrupted}
         values = {"durability": durability, "content": content, "interrupted": interrupted}
@@ -116,7 +115,7 @@ class Journal(SessionReader):
         self._closed = False
         store = JournalStore.of(target, make=not readonly)
         self.target = store.name if is_url(str(target)) else Path(target)
-        """The file, or the server and its database, without who asks there."""
+        """The path of the file, or the URL of server and database, without user and password."""
         owner = (
             self._find(store) if readonly else acquire(store, session, lease, by_force=take_over)
         )
@@ -129,7 +128,7 @@ class Journal(SessionReader):
                 store.leave(owner, lease / 3)
             raise
         self._inherited_until = self._state.number
-        """The last record of the processes before this one."""
+        """The number of the last record of earlier processes; 0 once their answer was repeated."""
         if not readonly:
             self._store.start_beats(self.owner, lease / 3)
 
@@ -144,11 +143,11 @@ class Journal(SessionReader):
 
     @property
     def fencing_token(self) -> int:
-        """A number that grows with each owner: what can compare it refuses a zombie."""
+        """A number that grows with each owner; a service that compares it can refuse old ones."""
         return self.owner.epoch
 
     def check(self) -> None:
-        """Raise what keeps this journal from being written, if something does."""
+        """Raise `JournalError` or `Fenced` if this journal cannot be written by this process."""
         if self._closed:
             message = f"the journal of session {self.session!r} is closed; open it again"
             raise JournalError(message)
@@ -162,11 +161,11 @@ class Journal(SessionReader):
 
     @property
     def fault(self) -> str | None:
-        """What the last writing failed with, as an exception's name; `None`: it succeeded."""
+        """The name of the exception that the last write failed with; `None`: it succeeded."""
         return None if self._fault is None else type(self._fault).__name__
 
     def failed(self, error: BaseException) -> None:
-        """Something could not be written: the turn goes on, and `fault` names the error."""
+        """Note that a write failed: `fault` names the error, and the turn continues."""
         if self._fault is None:
             kind = type(error).__name__
             logger.warning("journal %s: not durable from here on (%s)", self.session, kind)
@@ -174,7 +173,7 @@ class Journal(SessionReader):
 
     @property
     def pointer(self) -> dict[str, str | int]:
-        """Where the session is, and nothing of what it says.
+        """The session's progress, without any of its content.
 
         Its name (`session`), the number of the `turn` begun last, the `characters` saved of it.
         """
@@ -184,13 +183,13 @@ class Journal(SessionReader):
         return {"session": self.session, "turn": turn, "characters": characters}
 
     def encode(self, data: bytes) -> bytes:
-        """Encode content for the file."""
+        """Return content as the codec encodes it, or unchanged without one."""
         return data if self._codec is None else self._codec.encode(data)
 
     def _append(
         self, *records: tuple[str, str, object], durable: bool, forget: bool = False
     ) -> Future[None]:
-        """Append records of (kind, key, content); the lock is held by whoever calls."""
+        """Append records of (kind, key, content); the caller holds the lock."""
         return self._write(self._statements(*records, forget=forget), durable=durable)
 
     def _write(self, statements: Sequence[Statement], *, durable: bool) -> Future[None]:
@@ -203,7 +202,7 @@ class Journal(SessionReader):
     def _statements(
         self, *records: tuple[str, str, object], forget: bool = False
     ) -> list[Statement]:
-        """Take records in, and return what writes them. What cannot be encoded is not taken in."""
+        """Apply records, unless one cannot be encoded; return the statements that write them."""
         statements, at = list[Statement](), self._store.time()
         contents = [self._content(kind, content) for kind, _, content in records]
         for (kind, key, _), data in zip(records, contents, strict=True):
@@ -223,13 +222,13 @@ class Journal(SessionReader):
         return self.encode(data) if self.content == "full" else None
 
     def queued(self, statements: Sequence[Statement]) -> list[Statement]:
-        """Return these statements behind those that are still to be written."""
+        """Return these statements after those that could not be written before."""
         with self._lock:
             pending, self._pending = self._pending, []
         return [*pending, *statements]
 
     def written(self, statements: Sequence[Statement], done: Future[None]) -> None:
-        """Something is written, or is written again later; not an intent: its tool is refused."""
+        """Handle a write's result: what failed is written later, but an intent is taken back."""
         error = done.exception()
         if error is None:
             self._fault = None
@@ -250,13 +249,13 @@ class Journal(SessionReader):
     ) -> LiveTurn | None:
         """Begin a turn for a request that is about to be sent; `None`: it is not kept.
 
-        `framed`: its answer comes in AWS's framing. `once`: asked for what was asked last, it gives
-        that answer again.
+        `framed`: its answer is an AWS event stream. `once`: if the request is the same as the last
+        one, that one's answer is given again.
         """
         if form not in forms.TURN_FIELDS or not hasattr(request, "codec"):
-            return None  # a format of somebody else's
+            return None  # a third party's wire format
         if self._state.turn is not None:
-            # What was given of it is saved first; not under the lock, which the writer needs too.
+            # Save what was given of it first; not under the lock, which the writer needs too.
             self._store.flush()
         with self._lock:
             if self._live is not None and not (self._live.ended or self._live.caller_left):
@@ -275,7 +274,7 @@ class Journal(SessionReader):
         digest = forms.request_digest(form, request.model, body, digests, exactly=once)
         codec = getattr(request, "codec")()  # noqa: B009 - not all requests have it
         inherited = bool(state.turns) and state.turns[-1].number <= self._inherited_until
-        # A step that was killed before its engine had recorded the answer asks the same again.
+        # A workflow step that was killed before its engine recorded the answer asks the same again.
         once = (once or (self.take_over and inherited)) and state.request_digest == digest
         if repeated := self._repeat_answer(form, request, codec, digests, framed=framed, once=once):
             return repeated
@@ -285,14 +284,14 @@ class Journal(SessionReader):
         if resuming:
             events, saves, attempts = self._saved_events()
             if events and not (request.streamed and characters(events)):
-                # Nothing to go on from, or a body is wanted now, of which nothing is given early.
+                # Nothing to continue, or a JSON body is wanted now, which is given only as a whole.
                 events, saves = [], 0
                 statements.append((FORGET, (self.owner.session,)))
         elif state.turn is not None:
             self._close_turn(codec)
         elif once and request.streamed:
             events, end_events = self._cut_answer(form, codec)
-            attempts = int(bool(events))  # the one that is played
+            attempts = int(bool(events))  # the one that is replayed
         live = LiveTurn(
             self,
             form,
@@ -308,7 +307,7 @@ class Journal(SessionReader):
             terms = {"form": form, "model": request.model, "framed": framed, "limit": request.limit}
             records = self._new_records(body, turns, digests)
             statements = self._statements(*records, ("turn", digest, terms), forget=True)
-        # That it is asked counts, also if nothing is given of its answer.
+        # Saved even without content, so that this upstream call is counted.
         count = characters(events), attempts + 1
         content = self._content("", [] if resuming else events)
         statements.append((SAVE, (self.owner.session, saves + 1, *count, content)))
@@ -319,7 +318,7 @@ class Journal(SessionReader):
     def _new_records(
         self, body: Json, turns: Sequence[Json], digests: list[str]
     ) -> list[tuple[str, str, object]]:
-        """Return the records of what is new in a request."""
+        """Return the records of a request's new turns, after a `rewind` if it drops old ones."""
         chained = bool(body.get("previous_response_id") or body.get("conversation"))
         rewind_to, first_new = self._state.unmatched(digests, chained=chained)
         records: list[tuple[str, str, object]] = []
@@ -338,23 +337,23 @@ class Journal(SessionReader):
         framed: bool,
         once: bool,
     ) -> LiveTurn | None:
-        """Give the last answer again to a request that ends with it; `None`: it is another one.
+        """Give the last answer again to a request that ends with it; `None`: it does not fit.
 
-        A program that was killed behind its last answer asks so, for it begins with the history.
-        Once, and not what the program itself was given: that is asked for. `once`: the request is
-        the one that it answered, which is to be answered once.
+        A program that was killed after its last answer starts with a history that ends with it.
+        Only an answer from before this process is repeated, and only once: after that the caller
+        wants a new one. `once`: the request is the one that was answered: repeat without limit.
         """
         state = self._state
         if self.content == "none" or not state.envelope or request.model != state.model:
             return None
         if once and state.outcome in (NOT_WHOLE if request.streamed else BROKE_OFF):
-            return None  # it is gone on with
+            return None  # it is continued instead
         if state.outcome == Outcome.UNTOUCHED and (request.streamed, request.limit) != (
             False,
             state.limit,
         ):
-            return None  # what was left alone then is another answer now
-        if not self._answer_numbers:  # it came to nothing
+            return None  # an untouched answer fits no other limit, and no stream
+        if not self._answer_numbers:  # the answer was empty
             return None
         ends_with_it = [turn.digest for turn in state.turns] == digests
         if not once and not (ends_with_it and state.turns[-1].number <= self._inherited_until):
@@ -381,7 +380,7 @@ class Journal(SessionReader):
                 self._append(("repair", key, None), durable=False)
 
     def _close_turn(self, codec: Any) -> None:
-        """End the open turn: another request has taken its place."""
+        """End the open turn, which another request replaces; keep its answer if that is wanted."""
         state, turn = self._state, self._state.turn
         events, _, _ = self._saved_events()
         records: list[tuple[str, str, object]] = []
@@ -394,11 +393,11 @@ class Journal(SessionReader):
         self._append(*records, ("drop", "", None), durable=True, forget=True)
 
     def save_soon(self, live: LiveTurn, seconds: float) -> None:
-        """Have a turn's text saved in so many seconds."""
+        """Have a turn's text saved after so many seconds."""
         self._store.save_at(time.monotonic() + seconds, live)
 
     def finish(self, live: LiveTurn) -> Future[None] | None:
-        """Have a turn's end recorded; return what may be waited for."""
+        """Have a turn's end recorded; return a future to wait for, `None`: do not wait."""
         held = self._lock._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001
         done = self._store.finish(live)
         return None if held else done
@@ -406,14 +405,14 @@ class Journal(SessionReader):
     def ended(
         self, turns: Sequence[Json], fields: Json
     ) -> tuple[Ownership, Sequence[Statement], bool]:
-        """Return what records an answer and the end of its turn, in one transaction."""
+        """Return what records an answer and its turn's end: owner, statements, whether to sync."""
         with self._lock:
             answer = [("answer", forms.digest(turn), turn) for turn in turns]
             end = ("end", "", fields)
             return self.owner, self.queued(self._statements(*answer, end, forget=True)), True
 
     def dropped(self) -> None:
-        """The open turn has no answer."""
+        """Record that the open turn ended without an answer."""
         with self._lock:
             self._append(("drop", "", None), durable=False, forget=True)
 
@@ -436,15 +435,15 @@ class Journal(SessionReader):
         """Run a tool for a call, at most once; return its result, also if it ran before.
 
         `call`: as the SDK gave it. `run` is called with it, and with `idempotency_key` and
-        `fencing_token` if it takes them; if it is a coroutine function, so is this. Its result is
-        JSON. What it raises is recorded as the call's result, and raised.
+        `fencing_token` if it takes them; if it is a coroutine function, await what this returns.
+        Its result must be JSON. What it raises is recorded as the call's result, and raised.
 
-        A call that began and has no result is not run again: its result says that the outcome is
-        unknown. `idempotent`: it is run again, with the same key. `verify`: is called like `run`,
-        and returns the result if it was done, `None` if it was not (then it is run);
-        `OutcomeUnknown`, raised there, says that it cannot tell.
+        A call that began and has no result is not run again: the text that is returned states that
+        its outcome is unknown. `idempotent`: run such a call again, with the same key. `verify`:
+        called like `run` for such a call; it returns the result if the tool has run, `None` if not
+        (then it is run), and raises `OutcomeUnknown` if it cannot find out.
 
-        Raises `JournalError` when what is about to happen cannot be recorded: then `run` is not
+        Raises `JournalError` when the intent to run it cannot be recorded: then `run` is not
         called. Raises `Fenced` when another process owns the session.
         """
         from continuation.journal import tools
@@ -453,9 +452,9 @@ class Journal(SessionReader):
         return runner.asynchronously() if runner.asynchronous else runner.now()
 
     def result(self, call: object, value: Any, *, failed: bool = False) -> None:
-        """Record a call's result that became known otherwise: late, or run elsewhere.
+        """Record a call's result that comes late, or from a run elsewhere.
 
-        It takes the place of one that was made up and not sent yet; one that was recorded stays.
+        `history` then has it in place of a made-up result. A result already recorded stays.
         """
         from continuation.journal.tools import wait
 
@@ -464,13 +463,13 @@ class Journal(SessionReader):
             wait(self.record("result", tool.id, self.result_of(tool, value, failed=failed)))
 
     def record(self, kind: str, call_id: str, content: object) -> Future[None]:
-        """Record an intent, a result, or that a tool still runs."""
+        """Record of a call an `intent`, a `result`, or `active`: that it still runs."""
         self.check()
         with self._lock:
             return self._append((kind, call_id, content), durable=kind != "active")
 
     def result_of(self, call: forms.ParsedCall, value: Any, *, failed: bool) -> Json:
-        """Return a call's result as it is recorded."""
+        """Return a call's result in the form in which it is recorded."""
         fields: Json = {"id": call.id, "name": call.name, "custom": call.custom}
         turn = forms.result(self._state.form, fields, value, failed=failed)
         return {"turn": turn, "value": value, "failed": failed}
@@ -478,7 +477,7 @@ class Journal(SessionReader):
     # --- the rest --------------------------------------------------------------------------------
 
     def child(self, name: str) -> Journal:
-        """Open a session beside this one, for a subagent or a request in parallel."""
+        """Open session `SESSION/name`, same options, for a subagent or a parallel request."""
         return Journal(
             self._target,
             f"{self.session}/{name}",
@@ -494,7 +493,7 @@ class Journal(SessionReader):
         )
 
     def close(self) -> None:
-        """Save what runs, and let the session go: another process may own it at once."""
+        """Save the running turn, and give up the session: another process may own it at once."""
         if self._closed or self.readonly or self._process != os.getpid():
             self._closed = True
             return

@@ -1,4 +1,4 @@
-"""One turn while it runs: what the caller is given is saved, and its end is recorded."""
+"""A running turn: saves what the caller is given, and records the end."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 
 class LiveTurn:
-    """A turn of a journal's session; the shells tell it what they give."""
+    """A running turn of a session; the shells report to it what they give the caller."""
 
     def __init__(
         self, journal: Journal, form: str, given: Given | None, events: list[Json], attempts: int
     ) -> None:
-        """Begin. `given`: `None` where no content is kept; `events`: what was saved before."""
+        """Begin. `given`: `None` if no content is kept; `events`: the block events saved before."""
         self.replay: bytes | None = None
-        """The first attempt, where the turn goes on from what was saved..."""
+        """What was saved before, as the bytes of a first attempt; `None` if nothing was."""
         self.is_complete = self.is_body = False
-        """...which is all of the answer; it is a JSON body."""
+        """Whether `replay` is the whole answer; whether it is a JSON body, not a stream."""
         self.attempts = attempts
-        """How many upstream calls were made for it in processes before this one."""
+        """How many upstream calls earlier processes made for it."""
         self.repeated = False
-        """It is the last answer once more, and nothing of it is recorded."""
+        """Whether it gives the last answer again; then nothing of it is recorded."""
         self.ended = self.caller_left = False
-        """Its end is recorded; nobody reads its answer any further."""
+        """Whether its end is recorded; whether the caller reads no further."""
         self._outcome = ""
         self._journal = journal
         self._form = form
@@ -45,16 +45,16 @@ class LiveTurn:
         self._unsaved: list[Json] = []
         self._saves = 0
         self.characters = characters(events)
-        """Of what is saved, or is being saved."""
+        """Characters of the answer that are saved or being saved."""
         self.ledger: Ledger | None = None
         """Counts the upstream calls that this process makes for it."""
 
     def begin(self, *, streamed: bool, saves: int) -> None:
-        """The answer begins; `saves`: the number of the last save of its text."""
+        """Note that the answer begins; `saves`: the number of the last save of its text."""
         self._streamed, self._saves = streamed, saves
 
     def give(self, chunk: bytes) -> None:
-        """The caller gets these bytes now."""
+        """Take bytes of the answer as the caller gets them."""
         self._chunks.append(chunk)
         if not self._scheduled and self._streamed:
             self._schedule()
@@ -66,13 +66,13 @@ class LiveTurn:
     # --- on the writer's thread, which alone reads what was given ---------------------------------
 
     def collect(self) -> tuple[Ownership, Sequence[Statement], bool] | None:
-        """Return what is to be saved now; the writer asks, when it is due."""
+        """Return what is to be saved now, if anything; the writer calls it when a save is due."""
         self._scheduled = False
         row = None if self.ended else self._row()
         if row is None:
             return None
         if not (self._scheduled or self.caller_left):
-            self._schedule()  # by this thread: to wake it for every save would cost twice
+            self._schedule()  # from the writer's thread: waking it each time costs double
         return self._save(row)
 
     def _save(self, row: tuple[object, ...]) -> tuple[Ownership, Sequence[Statement], bool]:
@@ -80,7 +80,7 @@ class LiveTurn:
         return journal.owner, journal.queued([(SAVE, row)]), journal.durability == "power"
 
     def _row(self) -> tuple[object, ...] | None:
-        """Return what is new as a row, if anything is; what cannot be encoded stays new."""
+        """Return a row that saves what is new, if anything; what fails to encode stays new."""
         given, journal = self._given, self._journal
         if given is None:
             return None
@@ -106,7 +106,7 @@ class LiveTurn:
             given.read_body(b"".join(chunks))
 
     def finish(self) -> tuple[Ownership, Sequence[Statement], bool] | None:
-        """Return what records the end of the answer; if that was not given, the turn stays open."""
+        """Return what records the answer's end; if no end was given, what saves its text."""
         given, turns = self._given, list[Json]()
         envelope: Json = {}
         if self.ended:
@@ -122,24 +122,24 @@ class LiveTurn:
         return self._journal.ended(turns, {"outcome": self._outcome, "around": envelope})
 
     def saved(self, statements: Sequence[Statement], done: Future[None]) -> None:
-        """What was collected is saved, or cannot be."""
+        """Report to the journal whether what was collected is saved."""
         self._journal.written(statements, done)
 
     @property
     def fault(self) -> str | None:
-        """What the last writing failed with, as an exception's name."""
+        """The name of the exception that the last write failed with; `None`: it succeeded."""
         return self._journal.fault
 
-    # --- on the caller's, which may be any: garbage is collected in all of them -------------------
+    # --- on the caller's thread, or any other: the garbage collector closes streams too -----------
 
     def end(self, outcome: str) -> Future[None] | None:
-        """The answer is over. The future ends when that is recorded; `None`: do not wait."""
+        """Record the answer's end; the future ends when that is written. `None`: do not wait."""
         self._outcome = outcome
         self.caller_left = True
         return self._journal.finish(self)
 
     def keep(self, body: bytes) -> Future[None] | None:
-        """It passed as it came: this is all of it. Of several answers none is kept."""
+        """Keep a body that passed unchanged; it is dropped unless it holds a single answer."""
         if not forms.is_single_answer(self._form, body):
             self.drop()
             return None
@@ -148,21 +148,21 @@ class LiveTurn:
         return self.end(Outcome.UNTOUCHED)
 
     def drop(self) -> None:
-        """The provider refused the request, or the engine left it alone: there is no answer."""
+        """End the turn without an answer: the request was refused, or the engine left it alone."""
         self.ended = True
         self._journal.dropped()
 
     def answer(self) -> bytes | None:
-        """Return all that was given as a JSON body; `None`: its end was not, or none is kept."""
+        """Return all that was given as a JSON body; `None`: its end is missing, or none is kept."""
         given = self._given
         if given is None:
             return None
-        if self.repeated:  # nobody else reads it
+        if self.repeated:  # the writer does not
             self._read(given)
             given.eof()
         return dumps(given.body()) if given.segment.reason else None
 
     def leave(self) -> None:
-        """The caller reads no further: the turn stays open, as far as it was given."""
+        """Note that the caller reads no further: what it got is saved, and the turn stays open."""
         self.caller_left = True
         self._journal.save_soon(self, 0.0)

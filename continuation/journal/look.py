@@ -1,7 +1,7 @@
-"""What is in a journal's store, for who only looks: the sessions, one of them in time, its age.
+"""What is in a journal's store, for commands: the sessions, the timeline of one, removing old ones.
 
-All but `prune` is read through a transaction that cannot write, so a process that has it open is
-not disturbed, and nothing is taken over. Only states are read unless content is asked for.
+All but `prune` reads in a transaction that cannot write, so a process that has the store open is
+not disturbed, and no session is taken over. Only states are read unless content is asked for.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from continuation.journal.store import CLOCK, Connection, JournalStore, kind_of
 from continuation.wire.json_values import as_json, as_text, parsed
 
 _SILENT = 3600.0
-"""Seconds; who is silent for so long, on a machine that cannot be asked, has lost any lease."""
+"""Seconds of silence after which an owner that cannot be checked from here has lost any lease."""
 _STATES = "CASE WHEN kind IN ('turn', 'end', 'intent') THEN content END"
 
 
@@ -33,37 +33,37 @@ class OpenTool:
     id: str
     name: str
     seconds: float
-    """Since it began."""
+    """Seconds since it began."""
 
 
 @dataclass(slots=True)
 class Listed:
-    """One session, as it stands."""
+    """One session and its present state."""
 
     session: str
     state: str = "idle"
-    """`running`; `interrupted`: a turn is half written and its process is gone; `calls open`: calls
-    have no result, and nobody runs them; or `idle`."""
+    """`running`; `interrupted`: a turn is half written, and no owner is known to live;
+    `calls open`: calls have no result, and no owner is known to live; or `idle`."""
     owner: str | None = None
-    """`alive`, `gone`, or `unknown`: its machine cannot be asked from here."""
+    """`alive`, `gone`, or `unknown` if that cannot be checked from here; `None`: it has none."""
     process: str | None = None
-    """Of the owner: its pid and host."""
+    """The owner's pid and host; `None`: there is no owner."""
     seen: float = 0.0
     """When it was last known to live, in seconds since 1970."""
     dialect: str = ""
     model: str = ""
     turns: int = 0
-    """That ended."""
+    """How many turns have ended."""
     characters: int = 0
-    """Of a half-written answer, in so many saves, after so many upstream calls."""
+    """Characters of the half-written answer; below: its saves, and its upstream calls."""
     saves: int = 0
     attempts: int = 0
     calls: list[OpenTool] = field(default_factory=list[OpenTool])
     waiting: int = 0
-    """Calls of the last answer that never began; 0 where a codec has encoded them."""
+    """How many calls of the last answer never began; 0 if a codec has encoded them."""
 
     def silent(self, seconds: float) -> bool:
-        """Whether it has no owner, and was not written to for so long."""
+        """Whether it has no living owner, and was not written to for so many seconds."""
         since = time.time() - self.seen
         free = self.owner in {None, "gone"} or (self.owner == "unknown" and since > _SILENT)
         return free and since > seconds
@@ -71,26 +71,26 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One line of a session's time."""
+    """One line of a session's timeline."""
 
     at: float
     """Seconds since the session's first record."""
     what: str
     seconds: float | None = None
-    """How long it took, of what has ended."""
+    """Seconds that a turn or a call took, on the line of its end; else `None`."""
     content: Any = None
-    """The text or JSON of it, where that is asked for."""
+    """Its text or JSON, if content is asked for."""
 
 
 def reading(target: str | os.PathLike[str]) -> AbstractContextManager[Connection]:
-    """Open a store to read. Raises `JournalError` for one that is missing, or is no journal."""
+    """Open a store for reading. Raises `JournalError` if it is missing, or is no journal."""
     return kind_of(target).reading(target)
 
 
 def sessions(connection: Connection, name: str | None = None) -> list[Listed]:
-    """Return the sessions of a file, the last one written to first; or the one named so.
+    """Return the sessions of a store, the last one written to first; `name`: only that one.
 
-    Raises `JournalError` where there is none of that name.
+    Raises `JournalError` if there is none of that name.
     """
     query = (
         f"SELECT id, name, owner, beat, {CLOCK} FROM sessions"
@@ -113,7 +113,7 @@ def _listed(
         state.apply(*record)
         if record[1] == "intent":
             began[record[2]] = record[3]
-    # Its clock may be another machine's.
+    # The store's clock may be another machine's.
     seen = max(beat, state.at) + time.time() - now
     listed = Listed(name, seen=seen, dialect=state.form, model=state.model)
     listed.turns = state.ended_turns
@@ -157,7 +157,7 @@ def _waiting(connection: Connection, number: int, state: SessionState) -> int:
 
 
 def timeline(connection: Connection, name: str, *, content: bool) -> list[Moment]:
-    """Return what happened in a session, in its order; `content`: with its texts.
+    """Return what happened in a session, in order; `content`: with texts and results.
 
     Raises `JournalError` for content that only a codec can read.
     """
@@ -202,7 +202,7 @@ _TEXTS = {
 
 
 def decoded(name: str, data: bytes | None) -> Any:
-    """Decode content. Raises `JournalError` for what only a codec can read."""
+    """Return content as JSON; `None`: there is none. Raises `JournalError` if it needs a codec."""
     if data is None:
         return None
     with suppress(UnicodeDecodeError):
@@ -215,7 +215,7 @@ def decoded(name: str, data: bytes | None) -> Any:
 
 
 def content_mode(connection: Connection, name: str) -> Literal["full", "none"]:
-    """Say whether a session's content is kept. Raises `JournalError` where a codec has it."""
+    """Return whether a session's content is kept ("full") or not. Raises as `decoded` does."""
     query = (
         "SELECT content FROM records WHERE kind = 'message' AND session ="
         " (SELECT id FROM sessions WHERE name = ?) LIMIT 1"
@@ -225,7 +225,7 @@ def content_mode(connection: Connection, name: str) -> Literal["full", "none"]:
 
 
 def prune(target: str | os.PathLike[str], older: float) -> tuple[list[str], int]:
-    """Remove the sessions that nobody owns and that were silent for so many seconds.
+    """Remove sessions without a living owner that were not written to for `older` seconds.
 
     Return their names, and by how many bytes the file shrank. Raises `JournalError`.
     """
@@ -238,8 +238,8 @@ def prune(target: str | os.PathLike[str], older: float) -> tuple[list[str], int]
             number = "(SELECT id FROM sessions WHERE name = ?)"
             connection.execute(f"DELETE FROM records WHERE session = {number}", (name,))
             connection.execute(f"DELETE FROM running WHERE session = {number}", (name,))
-            # The number of the last session is not used again: a process that owned it and wakes
-            # up would be taken for the owner of a new one.
+            # The last row stays, or its id would be used again: a process that owned it and wakes
+            # up would be taken for the owner of a new session.
             last = "(SELECT max(id) FROM sessions)"
             connection.execute(f"DELETE FROM sessions WHERE name = '' AND id < {last}")
             connection.execute(

@@ -1,8 +1,8 @@
-"""Who owns a session: one process at a time, until it says otherwise, dies, or is silent too long.
+"""Who owns a session: one process at a time, until it closes it, dies, or is silent too long.
 
-On the same machine the kernel is asked whether the owner lives, so a session is taken over at
-once after a kill. A process is known by its pid, when it began, the boot of its machine and its PID
-namespace: containers on one machine share all but the last. Where these cannot be read (macOS,
+On the same machine the kernel reports whether the owner lives, so a session is taken over at once
+after a kill. A process is identified by its pid, its start time, the boot id of its machine and its
+PID namespace: containers on one machine share all but the last. Where these cannot be read (macOS,
 Windows), and from another machine, only the time since the owner's last beat decides, by the clock
 of the store.
 """
@@ -23,18 +23,18 @@ from continuation.journal.store import CLOCK, JournalStore, Ownership
 
 
 def this_process() -> dict[str, Any]:
-    """Say who this process is."""
+    """Return what identifies this process: `host`, `pid` and, on Linux, what /proc has."""
     process: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid()}
     with suppress(OSError):
         process["machine"] = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        if Path("/proc/self").readlink() == Path(str(os.getpid())):  # /proc is of our own space
+        if Path("/proc/self").readlink() == Path(str(os.getpid())):  # /proc is of our namespace
             process["space"] = str(Path("/proc/self/ns/pid").readlink())
             process["began"] = _began(os.getpid())
     return process
 
 
 def _began(pid: int) -> str:
-    """Return when a process began; raises `OSError` when there is none."""
+    """Return a process's start time, in clock ticks since boot; raises `OSError` if it is gone."""
     status = Path(f"/proc/{pid}/stat").read_text()
     fields = status.rpartition(")")[2].split()
     if fields[0] in "ZX":  # dead, and its parent has not read its status yet
@@ -43,7 +43,7 @@ def _began(pid: int) -> str:
 
 
 def is_dead(owner: dict[str, Any]) -> bool | None:
-    """Whether an owner's process is gone; `None`: that cannot be told from here."""
+    """Whether an owner's process is gone; `None`: that cannot be found out from here."""
     own = this_process()
     if "began" not in own or any(owner.get(key) != own[key] for key in ("machine", "space")):
         return None
@@ -54,9 +54,9 @@ def is_dead(owner: dict[str, Any]) -> bool | None:
 
 
 def acquire(store: JournalStore, name: str, lease: float, *, by_force: bool = False) -> Ownership:
-    """Become a session's owner, and make the session if there is none.
+    """Take ownership of a session, and create the session if there is none. `lease`: in seconds.
 
-    Raises `LeaseHeld`, unless `by_force`: then whoever owns it has lost it.
+    Raises `LeaseHeld` if another process owns it; with `by_force` that process loses it instead.
     """
     opening, ownership = uuid.uuid4().hex, None
     try:
@@ -65,7 +65,7 @@ def acquire(store: JournalStore, name: str, lease: float, *, by_force: bool = Fa
     except LeaseHeld:
         raise
     except BaseException:
-        store.closed_openings.add(opening)  # it may be in the store all the same
+        store.closed_openings.add(opening)  # the store may have recorded it nevertheless
         raise
     return ownership
 
@@ -73,7 +73,7 @@ def acquire(store: JournalStore, name: str, lease: float, *, by_force: bool = Fa
 def _try(
     store: JournalStore, name: str, opening: str, lease: float, *, by_force: bool
 ) -> Ownership | None:
-    """Try it; `None`: the session was removed meanwhile."""
+    """Try once to take ownership; `None`: the session was removed meanwhile."""
     process = json.dumps({**this_process(), "opening": opening})
     with store.transaction() as db:
         new = "INSERT INTO sessions (name, epoch, since, beat) VALUES (?, 0, 0, 0)"
@@ -83,12 +83,12 @@ def _try(
         if row is None:
             return None
         session, epoch, owner, since, beat, now = row
-        if owner == process:  # the answer to its taking was lost
+        if owner == process:  # it was taken before, and the reply was lost
             return Ownership(int(session), int(epoch), opening)
         if owner is not None and not by_force:
             holder = json.loads(owner)
             dead = holder.get("opening") in store.closed_openings or is_dead(holder)
-            # A beat from the future tells that the clock went back, and nothing else.
+            # A beat in the future: the clock was set back. It does not show that the owner lives.
             silent = abs(now - beat) > lease
             if dead is False or (dead is None and not silent):
                 who = f"process {holder.get('pid')} on {holder.get('host')}"

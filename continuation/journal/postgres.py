@@ -1,12 +1,12 @@
 """A journal in PostgreSQL, for sessions of many machines: the twin of `sqlite.py`.
 
-A process has two connections, however many sessions: the writer's, and one that is lent. Nothing is
-prepared and nothing set for longer than a transaction, for a pooler may stand between. Saves of
-running text do not wait for the server's disk (`synchronous_commit`).
+A process has two connections, however many sessions: the writer's, and one that is lent. No
+statement is prepared and no setting outlives its transaction, for a pooler may be in between. Saves
+of running text do not wait for the server's disk (`synchronous_commit`).
 
-Who appends locks the session's row first, so no append passes by a takeover, nor one by it; who
-freezes while it has the lock loses its connection (`_FROZEN`). Where the answer to a commit is lost
-with the server, the same is committed again: what is there after all is known by its number.
+An append locks the session's row first, so that appends and takeovers exclude each other; who
+freezes while holding the lock loses its connection (`_FROZEN`). If the reply to a commit is lost
+with the server, it is committed again: rows that are there after all are known by their numbers.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from continuation.wire import postgres
 
 T = TypeVar("T")
 _PATIENCE: Final = 3.0
-"""Seconds that a server which has gone is asked again; then once each time, until it answers."""
+"""Seconds for which a lost server is retried; after that once per call, until it answers."""
 _PAUSE: Final = 0.05
 _FROZEN: Final = "5s"
 _SILENT: Final = 6.0
-"""Seconds after which a server that is there and says nothing is gone; longer than `_FROZEN`, for
-its locks are waited for."""
+"""Seconds of silence after which a server counts as gone; longer than `_FROZEN`, because the locks
+of a frozen process are waited for."""
 _LOCK: Final = 0x6A6F7572
-"""Of the one who makes or changes the tables: "jour"."""
+"""Key of the advisory lock for creating or changing the tables: "jour"."""
 
 _EXTRAS: Final = (
-    # A function's plans are kept by the server: half of what planning a save takes each time.
+    # The server keeps a function's plans: that halves the planning of each save.
     """
     CREATE FUNCTION continuation_owns(owned bigint, mine bigint, soft boolean) RETURNS boolean
     LANGUAGE plpgsql AS $$ BEGIN
@@ -48,7 +48,7 @@ _EXTRAS: Final = (
     END $$
     """,
 )
-"""What each version of the format has here besides."""
+"""What each version of the format adds in PostgreSQL alone."""
 _INSERTS: Final = guarded_inserts("continuation_owns(?, ?, ?)")
 
 _SPELLINGS: Final = {
@@ -66,12 +66,12 @@ _PATTERN: Final = re.compile("|".join(map(re.escape, _SPELLINGS)))
 
 @lru_cache(256)
 def to_postgres(sql: str) -> bytes:
-    """Return a statement as PostgreSQL spells it."""
+    """Return a statement of `store.py` in PostgreSQL's spelling."""
     return _PATTERN.sub(lambda match: _SPELLINGS[match[0]], sql).encode()
 
 
 class Link:
-    """A connection that takes statements as `store.py` spells them."""
+    """A connection that takes statements in the spelling of `store.py`."""
 
     def __init__(self, raw: postgres.Connection) -> None:
         self.raw = raw
@@ -81,7 +81,7 @@ class Link:
 
     @contextmanager
     def transaction(self, *, durable: bool) -> Generator[None]:
-        """Commit what is executed inside, or nothing of it."""
+        """Commit all that is executed inside, or nothing."""
         relaxed = "" if durable else ", set_config('synchronous_commit', 'off', true)"
         freeze_timeout = f"set_config('idle_in_transaction_session_timeout', '{_FROZEN}', true)"
         with self.raw.transaction():
@@ -99,10 +99,10 @@ class PostgresJournalStore(JournalStore):
     remote = True
     errors = psycopg.Error
     transient = (psycopg.OperationalError, psycopg.InternalError, psycopg.ProgrammingError, OSError)
-    """Rights that were taken away are given back, tables are restored."""
+    """Missing rights and tables are among them: somebody may restore them."""
 
     def __init__(self, url: str, *, make: bool = True) -> None:
-        """Reach the database; `make`: with tables, if it has none. Raises `JournalError`."""
+        """Connect; `make`: create the tables if there are none. Raises `JournalError`."""
         self._address = postgres.address(url)
         self._reachable = False
         self._has_tables = True
@@ -127,7 +127,7 @@ class PostgresJournalStore(JournalStore):
             yield link
 
     def is_there(self) -> bool:
-        # A database may be made anew under a process that lives for months.
+        # A database may be created anew while a process runs for months.
         return self._has_tables
 
     # --- connections -----------------------------------------------------------------------------
@@ -145,7 +145,7 @@ class PostgresJournalStore(JournalStore):
         link: Link = self.retry(super().borrow)
         try:
             link.execute("SELECT 1")
-        except psycopg.OperationalError:  # its server has gone since
+        except psycopg.OperationalError:  # its server is gone
             link.close()
             link = self.retry(self.connect)
         return link
@@ -175,7 +175,7 @@ class PostgresJournalStore(JournalStore):
                 self._has_tables &= not isinstance(_cause(error), UndefinedTable)
                 if self._reachable:
                     raise
-                if until is None:  # from here on: to notice it may have taken long
+                if until is None:  # counted from now: noticing may have taken long
                     until = time.monotonic() + (_PATIENCE if answered else 0.0)
                 if time.monotonic() >= until:
                     raise
@@ -185,9 +185,9 @@ class PostgresJournalStore(JournalStore):
             time.sleep(_PAUSE)
 
     def unreachable(self, error: BaseException) -> bool:
-        """Whether a connection was lost or refused, or a transaction ended for another's sake."""
+        """Whether a connection was lost or refused, or the server rolled a transaction back."""
         cause = _cause(error)
-        if isinstance(cause, ReadOnlySqlTransaction):  # what was the primary is none any more
+        if isinstance(cause, ReadOnlySqlTransaction):  # it is no longer the primary
             return True
         if not isinstance(cause, psycopg.OperationalError):
             return False
@@ -200,7 +200,7 @@ class PostgresJournalStore(JournalStore):
 
     def _version(self, connection: Link) -> int:
         """Return the version of the tables; 0: there are none yet. Raises `JournalError`."""
-        # By the catalogue: `to_regclass` would remember that it was not there before the lock.
+        # By the catalogue: `to_regclass` would remember that there was none before the lock.
         condition = "relname = 'continuation_journal' AND pg_table_is_visible(oid)"
         if connection.execute(f"SELECT 1 FROM pg_class WHERE {condition}").fetchone() is None:
             return 0
@@ -211,7 +211,7 @@ class PostgresJournalStore(JournalStore):
         return version
 
     def _migrate(self, connection: Link, *, make: bool) -> None:
-        """Bring the tables to this version of the format, in one transaction."""
+        """Create or upgrade the tables to this version of the format, in one transaction."""
         if (version := self._version(connection)) == len(SCHEMAS):
             return
         if not (version or make):
@@ -237,12 +237,12 @@ class PostgresJournalStore(JournalStore):
 
     def _commit(self, units: Sequence[Any]) -> None:
         def commit() -> None:
-            if not self._has_tables:  # in those that were made since, a number means another one
+            if not self._has_tables:  # new tables number their sessions anew
                 message = "its tables are gone: open the session again"
                 raise Fenced(message)
             try:
                 JournalStore._commit(self, units)  # noqa: SLF001
-            except psycopg.Error:  # whatever is the matter with it, the next is another one
+            except psycopg.Error:  # whatever is wrong with it, open another next time
                 link, self._connection = self._connection, None
                 if link is not None:
                     link.close()
@@ -274,9 +274,9 @@ def _message(name: str, error: BaseException) -> str:
 
 
 def examined(url: str) -> tuple[str, str, str]:
-    """Return where a URL leads, the server's version, and the setting by which power loses much.
+    """Return a URL's server and database, the server's version, and settings unsafe at power loss.
 
-    Makes nothing. Raises `JournalError` where it leads nowhere.
+    The settings are a text ("": none). Nothing is created. Raises `JournalError` if unreachable.
     """
     name = postgres.server_and_database(url)
     try:

@@ -1,6 +1,6 @@
-"""What a session holds: its conversation, its last answer, and what a resume may give back.
+"""What a session holds: its conversation, its last answer, and what a resume needs to know.
 
-Nothing here writes. What is read is what the store has, and what this process still has to write.
+Nothing here writes. Reads see what the store has, and what this process has still to write.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 Content = Literal["full", "none"]
 BROKE_OFF = frozenset({Outcome.PARTIAL, Outcome.STALLED})
-"""Outcomes of answers whose end is made up..."""
+"""Outcomes of answers that broke off: their end was made up here."""
 NOT_WHOLE = BROKE_OFF | {Outcome.TRUNCATED}
-"""...or says that they are cut."""
+"""Outcomes of answers that are not whole: they broke off, or were truncated."""
 _BLOCK_EVENTS = frozenset(
     {"message_start", "content_block_start", "content_block_delta", "content_block_stop"}
 )
-"""Events of an answer that are not its end."""
+"""Types of an answer's events that do not belong to its end."""
 
 
 class Codec(Protocol):
@@ -45,26 +45,26 @@ class Resume:
     """What a session was doing when its process was stopped."""
 
     kind: Literal["nothing", "turn", "calls"]
-    """`turn`: an answer is half written, and the same request goes on with it. `calls`: calls of
-    the last answer lack a result, or have one that was not sent."""
+    """`turn`: an answer is half written, and the same request continues it. `calls`: calls of the
+    last answer have no result, or one that was not sent."""
     characters: int = 0
-    """Of the half-written answer, as many as are saved."""
+    """How many characters of the half-written answer are saved."""
     resumable: bool = True
-    """`False`: a turn is open, and nothing of its answer is there to go on from."""
+    """`False`: nothing is saved that could be continued."""
     attempts: int = 0
-    """Upstream calls that were made for it."""
+    """How many upstream calls were made for it."""
     not_started: tuple[forms.ParsedCall, ...] = ()
     """Calls that never began: safe to run."""
     unknown: tuple[forms.ParsedCall, ...] = ()
-    """Calls that began, and nobody knows what became of them."""
+    """Calls that began and have no result: their outcome is unknown."""
     abandoned: tuple[forms.ParsedCall, ...] = ()
-    """Those of them whose owner was silent for longer than `abandoned_after` when it was lost."""
+    """Those of `unknown` last known to run more than `abandoned_after` seconds ago."""
     unsent: tuple[str, ...] = ()
-    """Ids of calls that have a result which no request has carried yet."""
+    """Ids of calls whose result no request has carried yet."""
 
 
 class SessionReader:
-    """A session as this process knows it."""
+    """A session as it can be read: the base of `Journal`."""
 
     def __init__(
         self,
@@ -82,11 +82,11 @@ class SessionReader:
         self._codec, self.abandoned_after = codec, abandoned_after
         self._lock = threading.RLock()
         self._pending: list[Statement] = []
-        """What could not be written: it goes before what is written next."""
+        """Statements that could not be written: they precede the next ones."""
         self._live: LiveTurn | None = None
         self._state = SessionState()
         self._anonymous_calls = Counter[str]()
-        """How often calls without an id were asked about."""
+        """How often a call without an id was given each id."""
         self._read()
 
     def _read(self) -> None:
@@ -106,14 +106,14 @@ class SessionReader:
     # --- the conversation -------------------------------------------------------------------------
 
     def history(self, dialect: str | None = None) -> list[dict[str, Any]]:
-        """Return the conversation as the next request may carry it; `[]`: there is none yet.
+        """Return the conversation's turns for the next request to carry; `[]`: there are none yet.
 
-        It is what requests and answers said, results that were not sent yet behind it, and for
-        calls without one a result that says what is known. Of a turn that is half written, it is
-        its request's: sent again, the turn goes on.
+        These are the turns of requests and answers, then results that were not sent yet. A call
+        without a result gets one that states what is known of it. While an answer is half written,
+        they are the turns of its request: sending them again resumes the answer.
 
-        `dialect`: fails with `ValueError` if the session speaks another one. Raises `JournalError`
-        where no content is kept.
+        Raises `ValueError` if the session's format is not `dialect`, and `JournalError` if no
+        content is kept.
         """
         from continuation import history
 
@@ -147,7 +147,7 @@ class SessionReader:
             return objects(repaired.body[forms.TURN_FIELDS[form]])
 
     def _body(self, contents: dict[int | None, Any]) -> tuple[str, Json, dict[str, Json]]:
-        """Return the conversation with unsent results, as a request's body."""
+        """Return format, request body with unsent results, and those results' turns by call id."""
         state, form = self._state, self._state.form
         if self.content == "none":
             message = f"session {self.session!r}: with content = 'none' no conversation is kept"
@@ -169,9 +169,9 @@ class SessionReader:
         return form, {"model": state.model, forms.TURN_FIELDS[form]: all_turns}, unsent
 
     def _contents(self, number: int | None = None, *, flush: bool = True) -> dict[int | None, Any]:
-        """Read the content of the conversation, by record; `number`: of that one alone.
+        """Return the conversation's content by record number; `number`: of that record alone.
 
-        `flush`: what is not written yet is, first; not under the lock, which the writer needs too.
+        `flush`: write what is pending first; not under the lock, which the writer needs too.
         """
         query = "SELECT number, kind, content FROM records WHERE session = ?"
         values = [self.owner.session]
@@ -185,7 +185,7 @@ class SessionReader:
         return {each: self._decode(data) for each, kind, data in rows if kind in CONTENT_KINDS}
 
     def resume(self) -> Resume:
-        """Say what the session was doing when its process was stopped; changes nothing."""
+        """Return what the session was doing when its process was stopped; changes nothing."""
         from continuation import history
 
         contents = self._contents()
@@ -218,13 +218,13 @@ class SessionReader:
             )
 
     def _note_repair(self, changes: int) -> None:
-        """The history was closed with so many changes."""
+        """Take note that `history` had to repair the conversation, with so many changes."""
 
     # --- the last answer --------------------------------------------------------------------------
 
     @property
     def _answer_numbers(self) -> list[int]:
-        """The records of the last answer."""
+        """The record numbers of the last answer's turns."""
         return [turn.number for turn in self._state.turns if turn.number > self._state.turn_start]
 
     def _last_answer(self, form: str) -> Json:
@@ -234,10 +234,10 @@ class SessionReader:
         return forms.join_answer(form, turns, self._state.envelope or {})
 
     def _cut_answer(self, form: str, codec: Any) -> tuple[list[Json], list[Json]]:
-        """Return the last answer to what is asked once more, if it was not made whole.
+        """Return the last answer's events, for a request that is repeated: its blocks, and its end.
 
-        That is its blocks, and its end if that says that it was cut: one that broke off was given
-        an end that is not its own.
+        Both are empty if the answer is whole or has no text. The end is empty if the answer broke
+        off: the end that it was given is not the provider's.
         """
         state = self._state
         if state.outcome not in NOT_WHOLE or not state.envelope or not self._answer_numbers:
@@ -261,9 +261,9 @@ class SessionReader:
     # --- calls ------------------------------------------------------------------------------------
 
     def identified(self, call: object) -> forms.ParsedCall:
-        """Read a call; one without an id gets that of its answer, its name and its arguments.
+        """Return a call with its id; a missing one is made of its answer, name and arguments.
 
-        Those that are alike in one answer are told apart by the order in which they are run.
+        Equal calls of one answer are told apart by the order in which they are run.
         """
         tool = forms.tool_call(call)
         if tool.id:
@@ -275,19 +275,19 @@ class SessionReader:
 
     @property
     def _answer_number(self) -> int:
-        """The number of the last answer."""
+        """The record number of the last answer; 0: there is none."""
         answers = [turn.number for turn in self._state.turns if turn.kind == "answer"]
         return answers[-1] if answers else 0
 
     def _ids(self, tool: forms.ParsedCall, contents: dict[int | None, Any]) -> list[str]:
-        """Return the ids of the last answer's calls that are like one without an id."""
+        """Return the ids made for all calls of the last answer that equal one without an id."""
         number = self._answer_number
         key = f"#{number}/{tool.name}/{forms.digest([tool.arguments])[:12]}"
         alike = forms.count_alike(as_json(contents.get(number)), tool)
         return [key, *(f"{key}/{nth}" for nth in range(2, alike + 1))]
 
     def _identify(self, contents: dict[int | None, Any]) -> Callable[[OpenCall], forms.ParsedCall]:
-        """Return what identifies open calls: they are those that have no result."""
+        """Return a function that identifies open calls: ids of calls with a result are skipped."""
         identified = dict[str, forms.ParsedCall]()
 
         def identify(call: OpenCall) -> forms.ParsedCall:
@@ -302,10 +302,10 @@ class SessionReader:
         return identify
 
     def state_of(self, call_id: str) -> tuple[bool, int | None]:
-        """Say of a call whether it began, and which record its result is."""
+        """Return whether a call is known, and its result's record number (`None`: it has none)."""
         call = self._state.calls.get(call_id)
         return call is not None, call.result if call is not None else None
 
     def recorded(self, number: int) -> Json:
-        """Return a recorded result."""
+        """Return the result that a record holds."""
         return as_json(self._contents(number).get(number))

@@ -1,7 +1,7 @@
-"""A session as its records tell it: the turns, the calls, the turn that is not over.
+"""The state of a session, as its records define it: the turns, the calls, the open turn.
 
-Records are only appended. What a session is follows from them by `SessionState.apply`, whether
-they are read from the file or were made just now; so there is one account of what a record means.
+Records are only appended. `SessionState.apply` takes each of them, whether it was read from the
+store or made just now; so what a record means is defined in one place.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ class RecordedTurn:
     """One turn of the conversation."""
 
     number: int
-    """Of its record."""
+    """The number of its record."""
     digest: str
     kind: str
-    """`message`: a request brought it; `answer`: the model made it; `interrupted`: it began to."""
+    """`message`: from a request; `answer`: by the model; `interrupted`: a half-written answer."""
 
 
 @dataclass(slots=True)
 class Call:
-    """A tool's call, as far as this journal ran it."""
+    """A tool call that was begun, or whose result was recorded."""
 
     intent: dict[str, Any]
-    """Name and terms, as the intent has them."""
+    """The intent's fields: `name` and `idempotent`; empty if only a result was recorded."""
     number: int
     active: float
-    """When it was last known to run."""
+    """When it was last known to run, in seconds since 1970."""
     result: int | None = None
-    """The number of the record of its result."""
+    """The number of its result's record; `None`: it has none."""
     previous: Call | None = None
-    """What was known of it before it was begun again."""
+    """Its state before it was begun again; `None`: it was begun once."""
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class OpenTurn:
     """A turn that was begun and has not ended."""
 
     request_digest: str
-    """What its request asks, as a digest."""
+    """Digest of what its request asks."""
     since: float
     framed: bool = False
 
@@ -54,7 +54,7 @@ class SessionState:
     """The state of one session."""
 
     number: int = 0
-    """Of the last record."""
+    """The number of the last record."""
     form: str = ""
     model: str = ""
     turns: list[RecordedTurn] = field(default_factory=list[RecordedTurn])
@@ -63,20 +63,20 @@ class SessionState:
     repaired: set[str] = field(default_factory=set[str])
     ended_turns: int = 0
     at: float = 0.0
-    """When something was last recorded."""
+    """When something was last recorded, in seconds since 1970."""
     request_digest: str = ""
-    """What the last turn's request asked, as a digest."""
+    """Digest of what the last turn's request asked."""
     limit: object = None
-    """That request's limit of output tokens; `None`: it had none."""
+    """That request's output limit, in tokens; `None`: it had none."""
     turn_start: int = 0
     """The number of the record with which the last turn began."""
     outcome: str = ""
-    """What became of the last turn that has an answer."""
+    """The outcome of the last turn that ended; empty if it ended without an answer."""
     envelope: Json | None = None
     """The last answer's body without its content; `None` once a record follows it."""
 
     def apply(self, number: int, kind: str, key: str, at: float, data: bytes | None = None) -> None:
-        """Take the next record. `data`: its content, unless that is the conversation's."""
+        """Apply the next record. `data`: its content, if `kind` is one of `STATE_KINDS`."""
         self.number, self.at = number, at
         fields = as_json(parsed(data.decode())) if data else {}
         self.envelope = as_json(fields.get("around")) if kind == "end" else None
@@ -103,17 +103,17 @@ class SessionState:
             self.repaired.add(key)
 
     def cancel_intent(self, key: str) -> None:
-        """The last intent of a call could not be recorded, so it did not begin."""
+        """Take back a call's last intent: it could not be recorded, so the call did not begin."""
         if (previous := self.calls.pop(key).previous) is not None:
             self.calls[key] = previous
 
     def unmatched(self, digests: list[str], *, chained: bool) -> tuple[int | None, int]:
         """Compare a request's turns with those recorded.
 
-        Return how many of the recorded ones stay (`None`: all), and the first new turn. Half an
-        answer that was kept may be missing from the request: it stays where it was.
+        Return how many of the recorded ones stay (`None`: all), and the index of the first new
+        turn. An `interrupted` turn may be missing from the request: it stays where it was.
         """
-        if chained:  # the rest of the conversation is with the server
+        if chained:  # the server keeps the rest of the conversation
             return None, 0
         matched = 0
         for position, turn in enumerate(self.turns):
@@ -125,13 +125,13 @@ class SessionState:
 
 
 CONTENT_KINDS = frozenset({"message", "answer", "interrupted", "result"})
-"""Kinds of records whose content is the conversation's."""
+"""Kinds of records whose content is a part of the conversation."""
 STATE_KINDS = frozenset({"turn", "end", "intent"})
-"""Kinds of records whose content is about the session, not of the conversation."""
+"""Kinds of records whose content describes the session's state."""
 
 
 def characters(events: list[Json]) -> int:
-    """Count the characters of what block events say."""
+    """Return how many characters of content the deltas of block events hold."""
     deltas = [as_json(event.get("delta")).items() for event in events]
     return sum(
         len(text) for d in deltas for key, text in d if isinstance(text, str) and key != "type"

@@ -1,6 +1,6 @@
-"""One file of a project, SQLite in WAL mode: appended to by one thread, read by anybody.
+"""A journal in an SQLite file in WAL mode: one thread appends, and any may read.
 
-What is committed and not synced is in the system's cache, which a kill does not take.
+What is committed and not synced is in the system's cache, which survives a kill.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _APPLICATION: Final = 0x636F6E74
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 NETWORKS: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "fuse.sshfs", "ceph"})
 _LOG_PAGES: Final = 256
-"""Pages of the write-ahead log that are moved into the file at once. Writing over a log is half as
-slow as making it longer, so it is to be short."""
+"""Length of the write-ahead log, in pages, at which it is moved into the file. Overwriting a log
+takes half the time of extending it, so it is kept short."""
 _INSERTS: Final = guarded_inserts("EXISTS (SELECT 1 FROM sessions WHERE id = ? AND epoch = ?)")
 
 
@@ -33,12 +33,12 @@ class SqliteJournalStore(JournalStore):
     transient = (sqlite3.OperationalError, OSError)
 
     def __init__(self, path: Path) -> None:
-        """Open the file, or make it. Raises `JournalError`, `OSError`."""
+        """Open the file, or create it. Raises `JournalError`, `OSError`."""
         self.path = path
         super().__init__(str(path))
         _check(path)
         try:
-            with closing(sqlite3.connect(path)) as file:  # WAL would change what is not ours
+            with closing(sqlite3.connect(path)) as file:  # WAL would change a foreign file
                 wait_for_lock(lambda: check_format(file, path))
             with self.connection() as journal_db:
                 _migrate(journal_db, path)
@@ -49,7 +49,7 @@ class SqliteJournalStore(JournalStore):
     def begin(self) -> None:
         super().begin()
         self._syncs: bool | None = None
-        """Whether the writer's connection syncs what it commits; `None`: that is not set yet."""
+        """Whether the writer's connection syncs its commits; `None`: that is not set yet."""
 
     @classmethod
     def opened(cls, target: Any, *, make: bool) -> SqliteJournalStore:
@@ -69,7 +69,7 @@ class SqliteJournalStore(JournalStore):
                 wait_for_lock(lambda: check_format(db, path))
                 if not db.execute("PRAGMA user_version").fetchone()[0]:
                     raise JournalError(f"journal {path}: it is empty")
-                db.execute("BEGIN")  # what is read is of one moment
+                db.execute("BEGIN")  # all reads are of one moment
                 yield db
         except sqlite3.Error as error:
             raise JournalError(f"journal {path}: {error}") from error
@@ -80,12 +80,12 @@ class SqliteJournalStore(JournalStore):
         return False
 
     def connect(self) -> sqlite3.Connection:
-        # Who reads can meet a lock too: while another process recovers the file, or closes it last.
+        # A reader can meet a lock too: while another process recovers the file, or closes it last.
         connection = sqlite3.connect(
             self.path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
         )
         try:
-            # Switching to WAL can meet a lock too, and its own busy handler is not asked.
+            # Switching to WAL can meet a lock too, and SQLite's busy handler is not called then.
             wait_for_lock(lambda: connection.execute("PRAGMA journal_mode=WAL"))
             connection.execute(f"PRAGMA wal_autocheckpoint={_LOG_PAGES}")
             connection.execute("PRAGMA secure_delete=FAST")
@@ -101,7 +101,7 @@ class SqliteJournalStore(JournalStore):
         with self.connection() as connection:
             connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             connection.execute("PRAGMA busy_timeout=0")
-            with _transaction(connection):  # one writes at a time anyway
+            with _transaction(connection):  # exclusive: SQLite has one writer
                 yield connection
             connection.execute(f"PRAGMA busy_timeout={PATIENCE * 1000:.0f}")
 
@@ -139,13 +139,13 @@ class SqliteJournalStore(JournalStore):
 
 @contextmanager
 def _transaction(connection: sqlite3.Connection) -> Generator[sqlite3.Connection]:
-    """Commit what is executed inside, or nothing of it."""
+    """Commit all that is executed inside, or nothing."""
     wait_for_lock(lambda: connection.execute("BEGIN IMMEDIATE"))
     try:
         yield connection
         wait_for_lock(lambda: connection.execute("COMMIT"))
     except BaseException:
-        with suppress(sqlite3.Error):  # what failed may have ended it
+        with suppress(sqlite3.Error):  # the failure may have ended it
             connection.execute("ROLLBACK")
         raise
 
@@ -153,8 +153,8 @@ def _transaction(connection: sqlite3.Connection) -> Generator[sqlite3.Connection
 def wait_for_lock(action: Callable[[], object]) -> None:
     """Wait for a lock fairly: SQLite's own waiting lets some writers starve for seconds.
 
-    To ask more often the longer one waits was tried: it takes more time from who has the lock than
-    it gives.
+    Asking more often the longer one waits was tried: it costs the holder of the lock more time
+    than it saves.
     """
     deadline = time.monotonic() + PATIENCE
     while True:
@@ -169,7 +169,7 @@ def wait_for_lock(action: Callable[[], object]) -> None:
 
 
 def _check(path: Path) -> None:
-    """Refuse a file that cannot be one, and make it readable to its owner alone."""
+    """Refuse a network file system; create a missing file, readable by its owner alone."""
     if (kind := file_system(path)) in NETWORKS:
         message = f"journal {path}: on a network file system ({kind}) locks do not hold; "
         raise JournalError(message + "keep it on a local disk")
@@ -178,7 +178,7 @@ def _check(path: Path) -> None:
 
 
 def file_system(path: Path) -> str:
-    """Return the type of the file system a file is on, or would be; `""`: it cannot be told."""
+    """Return the type of the file system that a path is on; `""`: it is unknown."""
     best, kind = "", ""
     with suppress(OSError):
         where = str(path.absolute().parent.resolve())
@@ -191,12 +191,12 @@ def file_system(path: Path) -> str:
 
 
 def check_format(connection: sqlite3.Connection, path: Path) -> int:
-    """Return the version of a file's format; 0: nothing is in it yet. Raises `JournalError`."""
+    """Return the version of a file's format; 0: it is empty. Raises `JournalError`."""
 
     def value(name: str) -> int:
         return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
-    # In this order: all three are written in one transaction, perhaps just now.
+    # In this order: another process may write all three, in one transaction, meanwhile.
     if value("schema_version") and value("application_id") != _APPLICATION:
         message = f"journal {path}: it is a database of something else; name another file"
         raise JournalError(message)
@@ -207,7 +207,7 @@ def check_format(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring the file to this version of the format, in one transaction."""
+    """Upgrade the file to this version of the format, in one transaction."""
     if check_format(connection, path) == len(SCHEMAS):
         return
     wait_for_lock(lambda: connection.execute("BEGIN IMMEDIATE"))

@@ -1,14 +1,14 @@
-"""What every store of a journal does: one thread a process appends, in the order of the calls.
+"""What every store of a journal does: one thread per process appends, in the order of calls.
 
-All journals of a process that share a store share its writer, so that what comes together is
+All journals of a process that share a store share its writer, so that what arrives together is
 committed together, and no event loop ever waits for a disk or a server. A commit is synced if
 anything in it has to survive a power loss (intents, results, ends of turns, owners); running text
 only has to survive a kill.
 
-Whoever appends says as which owner. The epoch is compared in the same transaction, so a process
-that was thought dead and woke up writes nothing (`Fenced`).
+Each append names its owner, whose epoch is compared in the same transaction: a process that lost
+the session while it was suspended writes nothing (`Fenced`).
 
-Statements stand here as SQLite spells them; what PostgreSQL spells otherwise, `postgres.py` says.
+Statements are written for SQLite here; `postgres.py` translates them for PostgreSQL.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ SCHEMAS: Final = (
 """What each version of the format adds to the one before."""
 
 CLOCK: Final = "(julianday('now') - 2440587.5) * 86400.0"
-"""Seconds since 1970 by the store's own clock, which leases run by."""
+"""SQL for the seconds since 1970 by the store's own clock, by which leases are measured."""
 
-# Written again when it failed: what is there after all, under its number, is not repeated.
+# Repeated after a failure: a row that is there after all, under its number, is skipped.
 APPEND: Final = (
     "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, CAST(? AS BLOB)) ON CONFLICT DO NOTHING"
 )
@@ -63,9 +63,9 @@ LEAVE: Final = "UPDATE sessions SET owner = NULL WHERE id = ? AND epoch = ?"
 
 
 def guarded_inserts(condition: str) -> dict[str, str]:
-    """Return what appends a single row if an owner's epoch is still the session's.
+    """Return, for `APPEND` and `SAVE`, an insert that adds its row only if `condition` holds.
 
-    It is one statement: a transaction of four would let another thread have the interpreter four
+    It is one statement: a transaction of four would release the interpreter to other threads four
     times, and wait for it, or for a server, as often.
     """
     inserts = (APPEND, SAVE)
@@ -78,12 +78,12 @@ FORKED: Final = "a journal does not pass through fork: open one in the new proce
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Who may append to a session."""
+    """The right to append to a session."""
 
     session: int
     epoch: int
     opening: str = field(default="", compare=False)
-    """Which opening of which process it is; empty: it only looks."""
+    """Id of the opening that took ownership; empty for a journal that only reads."""
 
 
 Statement = tuple[str, tuple[Any, ...]]
@@ -91,7 +91,7 @@ Statement = tuple[str, tuple[Any, ...]]
 
 @dataclass(slots=True)
 class Unit:
-    """What is committed whole or not at all."""
+    """Statements that are committed together or not at all."""
 
     owner: Ownership
     statements: Sequence[Statement]
@@ -100,23 +100,23 @@ class Unit:
 
 
 class Saving(Protocol):
-    """A turn that runs, whose text is to be saved when it is due."""
+    """A running turn, whose text is saved when it is due."""
 
     def collect(self) -> tuple[Ownership, Sequence[Statement], bool] | None:
-        """Return what is to be saved now, and whether it is to be synced."""
+        """Return owner, statements and whether to sync them; `None`: nothing is to be saved."""
         ...
 
     def finish(self) -> tuple[Ownership, Sequence[Statement], bool] | None:
-        """Return what records its end."""
+        """Return what records the turn's end, in the same form."""
         ...
 
     def saved(self, statements: Sequence[Statement], done: Future[None]) -> None:
-        """What was collected is saved, or cannot be."""
+        """Take the result of writing what was collected: `done` has ended."""
         ...
 
 
 class Rows(Protocol):
-    """What a query finds."""
+    """The result of a query."""
 
     def fetchone(self) -> Any: ...
     def fetchall(self) -> list[Any]: ...
@@ -124,7 +124,7 @@ class Rows(Protocol):
 
 
 class Connection(Protocol):
-    """A connection to a store, as much of it as is used."""
+    """A connection to a store: the methods that are used."""
 
     def execute(self, sql: str, values: Any = ..., /) -> Rows: ...
     def close(self) -> None: ...
@@ -135,39 +135,39 @@ class JournalStore(ABC):
 
     _open: dict[str, JournalStore] = {}  # noqa: RUF012 - of the class, on purpose
     _forked: list[object] = []  # noqa: RUF012
-    """Connections of the process that this was forked from: none may be used, or closed."""
+    """Connections of the process that this one was forked from: none may be used or closed."""
     _opening = threading.Lock()
 
     locking: ClassVar[str] = ""
-    """What a query ends with whose rows nobody else may change until its transaction ends."""
+    """SQL at the end of a query that locks its rows until the transaction ends."""
     errors: ClassVar[type[Exception]]
-    """What its database raises."""
+    """The base class of what its database library raises."""
     remote: ClassVar[bool] = False
-    """It can crash while the process lives, and then has lost what was not synced."""
+    """Whether it can crash while the process lives, and then lose what was not synced."""
     transient: ClassVar[tuple[type[BaseException], ...]]
-    """What may pass: a disk that is full, a server that is gone."""
+    """Errors that may pass, such as a full disk or a server that is gone."""
 
     def __init__(self, name: str) -> None:
-        """Begin. `name`: how it is called in messages."""
+        """Begin. `name`: the store's name in messages."""
         self.name = name
         self._spare: list[Any] = []
         self._connection: Any = None
-        """The writer's own; `None`: it has to be opened."""
+        """The writer's own connection; `None`: it has to be opened."""
         self.lost = False
-        """It is of the process that this one was forked from."""
+        """Whether it belongs to the process that this one was forked from."""
         self.begin()
 
     def begin(self) -> None:
-        """Begin with nothing to write."""
+        """Begin with empty queues."""
         self._condition = threading.Condition()
         self._units: list[Unit] = []
         self._due: list[tuple[float, Saving]] = []
         self._ending: list[tuple[Saving, Future[None]]] = []
         self._beats: dict[Ownership, float] = {}
         self._leaving: dict[Ownership, Sequence[Statement]] = {}
-        """Owners that are leaving, and what is still to be written for them."""
+        """Owners that give up their session, and what is still to be written for them."""
         self.closed_openings: set[str] = set()
-        """Openings of this process that are over, though the store may not have it yet."""
+        """Ids of openings that have ended here; the store may still have them as owners."""
         self._last_beat = time.monotonic()
         self._thread: threading.Thread | None = None
 
@@ -175,8 +175,8 @@ class JournalStore(ABC):
     def of(cls, target: str | os.PathLike[str], *, make: bool = True) -> JournalStore:
         """Return this process's writer of a file, or of the database that a URL names.
 
-        `make`: where there is no journal yet, one is made. Raises `JournalError`, `OSError`, and
-        `ValueError` for a URL that is none.
+        `make`: create a journal if there is none. Raises `JournalError` and `OSError`, and
+        `ValueError` for an invalid URL.
         """
         kind = kind_of(target)
         key = str(target) if is_url(str(target)) else os.path.abspath(target)  # noqa: PTH100
@@ -190,27 +190,27 @@ class JournalStore(ABC):
     @classmethod
     @abstractmethod
     def opened(cls, target: Any, *, make: bool) -> JournalStore:
-        """Open a store, or make it."""
+        """Open a store; `make`: create it if there is none."""
 
     @classmethod
     @abstractmethod
     def reading(cls, target: Any) -> AbstractContextManager[Connection]:
-        """Open a store to look at it, at one moment. Raises `JournalError` if it is none."""
+        """Open a store for reading, as of one moment. Raises `JournalError` if it is no journal."""
 
     def is_there(self) -> bool:
-        """Whether what was opened is still what its name means."""
+        """Whether the store's name still leads to what was opened."""
         return True
 
     @classmethod
     def forked(cls) -> None:
-        """Begin anew in a forked process: what ran in the other's thread does not run here."""
+        """Begin anew in a forked process, in which the parent's writer thread does not run."""
         cls._opening = threading.Lock()
         for store in cls._open.values():
             store.lose()
         cls._open = {}
 
     def lose(self) -> None:
-        """Write nothing any more: the store's owners are those of another process."""
+        """Write nothing any more: the store's owners belong to the parent process."""
         self.lost = True
         self._forked.append((self._spare, self._connection))
         self._spare, self._connection = [], None
@@ -220,10 +220,10 @@ class JournalStore(ABC):
 
     @abstractmethod
     def connect(self) -> Any:
-        """Return a connection of its own; any thread may use it, one at a time."""
+        """Return a new connection, which any thread may use, one at a time."""
 
     def borrow(self) -> Any:
-        """Return a connection; opening one takes as long as ten queries."""
+        """Return a spare connection, or a new one: opening takes as long as ten queries."""
         try:
             return self._spare.pop()
         except IndexError:
@@ -231,7 +231,7 @@ class JournalStore(ABC):
 
     @contextmanager
     def connection(self) -> Generator[Any]:
-        """Lend a connection to one thread. Raises `JournalError` for what the store cannot do."""
+        """Lend a connection to one thread. Raises `JournalError` in place of the store's errors."""
         try:
             connection = self.borrow()
             try:
@@ -254,28 +254,28 @@ class JournalStore(ABC):
         return self.retry(query_rows)
 
     def error_message(self, error: BaseException) -> str:
-        """Say what went wrong, and where."""
+        """Return the message for an error, with the store's name."""
         return f"journal {self.name}: {error}"
 
     @abstractmethod
     def transaction(
         self, *, durable: bool = True, exclusive: bool = False
     ) -> AbstractContextManager[Connection]:
-        """Run a transaction of the caller's own, in the caller's thread.
+        """Run a transaction in the caller's thread, apart from the writer's.
 
-        `exclusive`: nobody else writes to any session meanwhile.
+        `durable`: sync its commit. `exclusive`: nobody else writes to any session meanwhile.
         """
 
     def retry(self, action: Callable[[], T]) -> T:
-        """Do what may be done twice; again, where only its answer was lost."""
+        """Run an action that may run twice; for a server, repeat it if the connection is lost."""
         return action()
 
     def time(self) -> float:
-        """Return about what the store's clock says, without asking it."""
+        """Return the store's time in seconds since 1970, estimated without a query."""
         return time.time()
 
     def size(self) -> int:
-        """Return how many bytes its files take; 0: they are not of this machine."""
+        """Return how many bytes its files take; 0 for a server."""
         return 0
 
     def shrink(self) -> None:  # noqa: B027 - a server does so by itself
@@ -286,7 +286,7 @@ class JournalStore(ABC):
     def append(
         self, owner: Ownership, statements: Sequence[Statement], *, durable: bool
     ) -> Future[None]:
-        """Append at once; the future fails with `Fenced`, or with what the store failed with."""
+        """Commit statements at once; the future fails with `Fenced` or the store's error."""
         unit = Unit(owner, statements, durable)
         with self._condition:
             self._units.append(unit)
@@ -294,15 +294,15 @@ class JournalStore(ABC):
         return unit.done
 
     def save_at(self, when: float, turn: Saving) -> None:
-        """Have a turn's text saved, by `time.monotonic`."""
+        """Have a turn's text saved at a time of `time.monotonic`."""
         with self._condition:
             self._due.append((when, turn))
             self._wake()
 
     def finish(self, turn: Saving) -> Future[None] | None:
-        """Have a turn's end recorded. `None`: who asks must not wait for it.
+        """Have a turn's end recorded. `None`: the caller must not wait, or it would block forever.
 
-        Streams are closed by the garbage collector too, in whatever thread and at whatever line.
+        For the garbage collector closes streams too: in any thread, at any line.
         """
         done = Future[None]()
         held = self._condition._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001
@@ -312,15 +312,15 @@ class JournalStore(ABC):
         return None if held or threading.current_thread() is self._thread else done
 
     def start_beats(self, owner: Ownership, every: float) -> None:
-        """Beat for a session until it is released."""
+        """Record every so many seconds that an owner lives, until its session is released."""
         with self._condition:
             self._beats[owner] = every
             self._wake()
 
     def leave(self, owner: Ownership, every: float, last: Sequence[Statement] = ()) -> Future[None]:
-        """Let a session go; where that cannot be written now, it is tried again instead of beats.
+        """Give up a session; if that cannot be written, it is tried again every so many seconds.
 
-        Otherwise nobody could own it as long as this process lives. `last`: is written with it.
+        Otherwise nobody could own it while this process lives. `last`: is written with it.
         """
         with self._condition:
             self._beats[owner] = every
@@ -332,11 +332,11 @@ class JournalStore(ABC):
         return unit.done
 
     def _beat(self, owner: Ownership) -> Unit:
-        """Return the statement of an owner that lives, or is leaving."""
+        """Return the unit that records an owner's beat, or that it gives up its session."""
         last, key = self._leaving.get(owner), (owner.session, owner.epoch)
         if last is None:
             return Unit(owner, [(BEAT, key)], durable=False)
-        # In a file it is not synced: who loses power is seen to be gone anyway.
+        # In a file it is not synced: after a power loss the owner is seen to be gone anyway.
         unit = Unit(owner, [*last, (LEAVE, key)], durable=self.remote or bool(last))
         unit.done.add_done_callback(partial(self._after_leave, owner))
         return unit
@@ -346,19 +346,19 @@ class JournalStore(ABC):
         if error is None or isinstance(error, Fenced):
             self.release(owner)
         elif not isinstance(error, self.transient):
-            with self._condition:  # what cannot be written keeps nobody else from the session
+            with self._condition:  # leave without `last`, or nobody else could own it
                 if owner in self._leaving:
                     self._leaving[owner] = ()
 
     def release(self, owner: Ownership) -> None:
-        """Beat no longer for a session: it is nobody's, or another one's."""
+        """Record no more beats for a session: it has no owner now, or another one."""
         with self._condition:
             self._beats.pop(owner, None)
             self._leaving.pop(owner, None)
             self.closed_openings.discard(owner.opening)
 
     def flush(self) -> None:
-        """Save all that runs, and wait until all is committed."""
+        """Save the text of all running turns; wait, at most `PATIENCE`, until all is committed."""
         with self._condition:
             self._due = [(0.0, turn) for _, turn in self._due]
             markers = [Unit(Ownership(0, 0), (), durable=False)]
@@ -386,7 +386,7 @@ class JournalStore(ABC):
                 self._fail(units, error)
 
     def _fail(self, units: Sequence[Unit], error: BaseException) -> None:
-        """Tell who asked; where several did, each is tried alone, for one may spoil it for all."""
+        """Fail the units; several are first committed one by one, for one may be at fault."""
         for unit in units:
             try:
                 if len(units) == 1 or self.unreachable(error):
@@ -396,7 +396,7 @@ class JournalStore(ABC):
                 unit.done.set_exception(unit_error)
 
     def _wait(self) -> list[Unit]:
-        """Wait until something is to be written; return all that is."""
+        """Wait until something is to be written; return all of it."""
         with self._condition:
             while not (self._units or self._ending):
                 now = time.monotonic()
@@ -421,11 +421,11 @@ class JournalStore(ABC):
             else:
                 unit.done.add_done_callback(partial(follow, done))
                 units.append(unit)
-        # Flushes end last: what failed is pending again by then.
+        # The markers of flushes last: by then, what failed is pending again.
         return sorted(units + beats, key=lambda unit: not unit.statements)
 
     def _commit(self, units: Sequence[Unit]) -> None:
-        """Commit all that came together."""
+        """Commit units in one transaction; those whose owner has changed fail with `Fenced`."""
         durable = any(unit.durable for unit in units)
         if len(units) == 1 and self._commit_one(units[0], durable=durable):
             units[0].done.set_result(None)
@@ -452,7 +452,7 @@ class JournalStore(ABC):
                 unit.done.set_result(None)
 
     def _commit_one(self, unit: Unit, *, durable: bool) -> bool:
-        """Commit a single row; `False`: it exists, the owner changed, or there are several."""
+        """Commit a unit of one row; `False`: it exists, the owner changed, or there are several."""
         if len(unit.statements) != 1:
             return False
         sql, values = unit.statements[0]
@@ -461,7 +461,7 @@ class JournalStore(ABC):
 
     @abstractmethod
     def append_one(self, sql: str, values: tuple[Any, ...], *, durable: bool) -> bool:
-        """Append a row by one of `guarded_inserts`; whether it was."""
+        """Append a row by one of `guarded_inserts`; return whether it was inserted."""
 
     @abstractmethod
     def writer_transaction(self, *, durable: bool) -> AbstractContextManager[Connection]:
@@ -474,11 +474,11 @@ class JournalStore(ABC):
 
     @abstractmethod
     def unreachable(self, error: BaseException) -> bool:
-        """Whether all else would fail with it as well."""
+        """Whether an error means that all other units would fail as well."""
 
 
 def kind_of(target: str | os.PathLike[str]) -> type[JournalStore]:
-    """Return the kind of store that a path or a URL names. Raises `ValueError`."""
+    """Return the class of store for a path or a URL. Raises `ValueError` for an invalid URL."""
     if not is_url(url := str(target)):
         from continuation.journal.sqlite import SqliteJournalStore
 
@@ -494,7 +494,7 @@ def kind_of(target: str | os.PathLike[str]) -> type[JournalStore]:
 def _collect(
     turn: Saving, collect: Callable[[], tuple[Ownership, Sequence[Statement], bool] | None]
 ) -> Unit | None:
-    """Return what a turn wants written, if anything; what cannot be encoded is reported."""
+    """Return what a turn wants written, if anything; an error of its encoding is reported to it."""
     try:
         collected = collect()
     except Exception as error:
@@ -510,7 +510,7 @@ def _collect(
 
 
 def follow(follower: Future[None], followed: Future[None]) -> None:
-    """Let a future end as another one did."""
+    """Complete a future as another one was completed."""
     error = followed.exception()
     if error is None:
         follower.set_result(None)

@@ -2,8 +2,8 @@
 
 The intent is durable before a tool begins, its result before the call returns. So a call without an
 intent did not run; one with an intent and without a result may have, in full or in part, and is not
-run again unless its caller has said that this does no harm (`idempotent`) or how to find out
-(`verify`). A crash between an effect and its record cannot be told from inside: nothing here is
+run again unless its caller has stated that this does no harm (`idempotent`) or how to find out
+(`verify`). A crash between an effect and its record cannot be detected from inside: nothing here is
 "exactly once".
 """
 
@@ -32,7 +32,7 @@ _UNKNOWN = WORDINGS[Reason.STARTED_UNKNOWN]
 
 
 class ToolRun:
-    """One tool's run, as a context. A `with` block cannot skip its body, so look at `fresh`.
+    """The run of one tool call, as a context. `with` cannot skip its body, so check `fresh`.
 
     with journal.tool(call) as run:
         if run.fresh:
@@ -43,19 +43,19 @@ class ToolRun:
     def __init__(self, journal: Journal, call: forms.ParsedCall, *, idempotent: bool) -> None:
         self.call = call
         self.fresh = False
-        """It is to be run: nobody began it before, or it may be run again."""
+        """Whether to run the tool: it has not begun before, or it may be run again."""
         self.key = f"{journal.session}/{call.id}"
-        """The same whenever this call is run: what it goes to can tell that it came twice."""
+        """The idempotency key, the same for each run of this call: a service detects the second."""
         self.fencing_token = journal.fencing_token
         """Grows with each owner of the session."""
         self.result: Any = None
-        """What it came to: set it where it is fresh; else it is what was recorded."""
+        """The call's result: set it if `fresh`; otherwise it is what was recorded."""
         self._journal = journal
         self._idempotent = idempotent
         self._over = threading.Event()
 
     def _start(self) -> Future[None] | None:
-        """Find out whether it is to be run; return what is to be waited for."""
+        """Find out whether to run it; return the future of its intent, `None` if not."""
         began, number = self._journal.state_of(self.call.id)
         if number is not None:
             record = self._journal.recorded(number)
@@ -67,7 +67,7 @@ class ToolRun:
         return self.begin()
 
     def begin(self) -> Future[None]:
-        """Record that it is about to run."""
+        """Record the intent to run it; the future ends when that is durable."""
         self.fresh = True
         terms = {"name": self.call.name, "idempotent": self._idempotent}
         return self._journal.record("intent", self.call.id, terms)
@@ -84,19 +84,19 @@ class ToolRun:
                 return
 
     def end(self, error: BaseException | None) -> Future[None] | None:
-        """Record what it came to; `error`: what it raised."""
+        """Record the result; `error`: what the tool raised. `None`: nothing is recorded."""
         self._over.set()
         if not self.fresh:
             return None
         if error is not None and not isinstance(error, Exception):
-            return None  # it was interrupted: nobody knows what it did
+            return None  # it was interrupted: its outcome is unknown
         value = self.result if error is None else f"{type(error).__name__}: {error}"
         record = self._journal.result_of(self.call, value, failed=error is not None)
         try:
             return self._journal.record("result", self.call.id, record)
         except Fenced:
             raise
-        except Exception as failure:  # closed meanwhile, or a codec's: the result is in hand
+        except Exception as failure:  # closed, or a codec's: the caller has the result
             self._journal.failed(failure)
             return None
 
@@ -124,7 +124,7 @@ class ToolRun:
 
 
 def wait(done: Future[None] | None) -> None:
-    """Wait until something is durable. Raises `JournalError` where it cannot be."""
+    """Wait until a record is durable. Raises `JournalError` if it cannot be written."""
     if done is None:
         return
     try:
@@ -137,10 +137,7 @@ def wait(done: Future[None] | None) -> None:
 
 
 def wait_for_result(done: Future[None] | None) -> None:
-    """Wait until a result is durable. If it cannot be, the journal logs that, and tries again.
-
-    Raises `Fenced`.
-    """
+    """Wait until a result is durable; the journal logs and repeats what fails. Raises `Fenced`."""
     try:
         wait(done)
     except JournalError as error:
@@ -149,7 +146,7 @@ def wait_for_result(done: Future[None] | None) -> None:
 
 
 class Runner:
-    """`Journal.call`: runs a function in a `ToolRun`."""
+    """Runs a function in a `ToolRun`, for `Journal.call`."""
 
     def __init__(
         self,
@@ -169,7 +166,7 @@ class Runner:
         self._journal = journal
 
     def now(self) -> Any:
-        """Run it, in this thread."""
+        """Run the function in this thread; return the call's result."""
         with self._run_of_tool as tool:
             if self._unsure:
                 self._settle(self._verified())
@@ -178,7 +175,7 @@ class Runner:
         return tool.result
 
     async def asynchronously(self) -> Any:
-        """Run it, in this task."""
+        """Run the coroutine function in this task; return the call's result."""
         async with self._run_of_tool as tool:
             if self._unsure:
                 try:
@@ -203,7 +200,7 @@ class Runner:
             return _UNKNOWN
 
     def _settle(self, done: Any) -> None:
-        """Take what `verify` returned: `None`, it was not done and is run; else the result."""
+        """Take what `verify` returned: `None`, so the tool is run; or a result, to be recorded."""
         tool = self._run_of_tool
         if done is None:
             wait(tool.begin())
@@ -214,7 +211,7 @@ class Runner:
             wait(self._journal.record("result", tool.call.id, record))
 
     def _ask(self, function: Callable[..., Any] | None) -> Any:
-        """Call a function with what it takes."""
+        """Call a function with the call, the key and the token, as far as it takes them."""
         assert function is not None
         tool = self._run_of_tool
         extra = {"idempotency_key": tool.key, "fencing_token": tool.fencing_token}
