@@ -60,8 +60,8 @@ CLASSES = {
     "store_seconds log_repairs",
     "Recovering": "attempt limit way replaces",
     "RepairPolicy": "unanswered_tool_calls ask live reason wordings late_results "
-    "duplicate_ids strict coalesce is_recovery thinking binding reasoning alternate prefill vendor "
-    "head_text continue_text loop_text reasoning_text allow",
+    "duplicate_ids strict coalesce is_recovery thinking binding reasoning alternate "
+    "system_messages prefill vendor head_text continue_text loop_text reasoning_text allow",
     "Repaired": "body changes left origins headers",
     "Repairing": "attempt code changes",
     "Report": "outcome reason dialect model stop synthetic attempts seams error seconds rows "
