@@ -35,7 +35,7 @@ from continuation.types import (
     Usage,
 )
 from continuation.wire import eventstream, sse
-from continuation.wire.json_values import as_json, as_text, loads
+from continuation.wire.json_values import as_json, as_list, as_text, loads
 from continuation.wire.request import word
 
 if TYPE_CHECKING:
@@ -766,6 +766,22 @@ class MessageBuilder:
     def before(self) -> str:
         """The visible text that the turn had before the attempt read last."""
         return self._client.text[: self._length_before]
+
+    def lacks_arguments(self, schema: Callable[[str], Json | None]) -> bool:
+        """Whether the last call came parsed, without an argument that its tool requires.
+
+        A server that parses what it has (Gemini) leaves out what the model had not written at the
+        limit. Such a call is not proven whole.
+        """
+        call = self._segment.calls[-1] if self._segment.calls else None
+        if call is None or call.deltas:
+            return False
+        arguments = as_json(call.start.get("input"))
+        required = as_list(as_json(schema(as_text(call.start.get("name")))).get("required"))
+        if all(name in arguments for name in required):
+            return False
+        call.args_verified = call.finished = False
+        return True
 
     @property
     def last_arguments(self) -> str:

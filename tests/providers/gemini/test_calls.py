@@ -110,6 +110,45 @@ def test_a_call_that_is_there_was_never_cut_whatever_the_label(
     assert set(limits(sim)) == {limit}
 
 
+@pytest.mark.parametrize("how", BOTH)
+@pytest.mark.parametrize("stop", ["max_tokens", "end_turn"])
+def test_a_call_that_lacks_what_its_tool_requires_at_the_limit_is_asked_for_again(
+    sim: Simulator, how: How, stop: str
+) -> None:
+    runs: list[dict[str, str]] = []
+
+    def Write(path: str, content: str) -> str:  # noqa: N802 - the model's name for it
+        """Write a file."""
+        runs.append({"path": path, "content": content})
+        return "written"
+
+    async def later(path: str, content: str) -> str:
+        """Write a file."""
+        return Write(path, content)
+
+    later.__name__ = "Write"
+    half = ToolUse("Write", {"path": "a.txt"})
+    usage = {"candidatesTokenCount": 1000}
+    sim.script([Reply([half], stop, usage=usage), end(WHOLE), end("Done.")])
+    tool = later if how.startswith("async") else Write
+    run(sim, how, door="chats", limit=1000, tools=[tool])
+    assert runs == [WRITE]
+    assert limits(sim)[:2] == [1000, CEILING]
+
+
+@pytest.mark.parametrize("how", BOTH)
+def test_a_call_that_goes_on_lacking_what_its_tool_requires_is_never_run(
+    sim: Simulator, how: How
+) -> None:
+    schema = {"type": "object", "properties": {}, "required": ["path", "content"]}
+    declared = types.FunctionDeclaration(name="Write", parameters_json_schema=schema)
+    sim.script([cut(WHOLE, ToolUse("Write", {"path": "a.txt"}))])
+    tools = [types.Tool(function_declarations=[declared])]
+    ran = run(sim, how, limit=CEILING, tools=tools)
+    assert [call.args for call in ran.calls] == [WRITE]
+    assert ran.told.outcome is Outcome.TRUNCATED
+
+
 @pytest.mark.parametrize("how", STREAMS)
 def test_whole_calls_before_a_cut_one_are_run(sim: Simulator, how: How) -> None:
     recorder = Recorder()
