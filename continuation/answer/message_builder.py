@@ -767,11 +767,11 @@ class MessageBuilder:
         """The visible text that the turn had before the attempt read last."""
         return self._client.text[: self._length_before]
 
-    def lacks_arguments(self, schema: Callable[[str], Json | None]) -> bool:
-        """Whether the last call came parsed, without an argument that its tool requires.
+    def doubt_parsed_call(self, schema: Callable[[str], Json | None]) -> bool:
+        """Mark the last call as not proven whole if it lacks an argument that its tool requires.
 
-        A server that parses what it has (Gemini) leaves out what the model had not written at the
-        limit. Such a call is not proven whole.
+        Return whether it was marked. Only for a call that came parsed, at the limit: a server that
+        parses what it has (Gemini) leaves out what the model had not written there.
         """
         call = self._segment.calls[-1] if self._segment.calls else None
         if call is None or call.deltas:

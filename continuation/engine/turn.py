@@ -313,7 +313,7 @@ class Turn:
             written=bool(text),
             in_word=text[-1:].isalnum(),
             lacks_arguments=(full or result.stop is Stop.LENGTH)
-            and answer.lacks_arguments(request.schema),
+            and answer.doubt_parsed_call(request.schema),
         )
         result = believed(result, evidence)
         if result.unmetered_text:  # a stream that broke off has no final count
