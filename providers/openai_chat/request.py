@@ -220,9 +220,10 @@ class ChatRequest(OpenAIRequest):
             return super()._send(body, limit)
         body = {**self._limited(body, limit), "stream": True}
         options = as_json(body.get("stream_options"))
+        asked = options.get("include_usage") is True
         takes = self._vendor.stream_options and self._manners.counts and not self._guessed
-        self._added = takes and not options
-        if self._added or options:
+        self._added = takes and not asked
+        if self._added:
             body["stream_options"] = {**options, "include_usage": True}
         if not self._manners.counts:
             body.pop("stream_options", None)

@@ -103,6 +103,18 @@ def test_usage_is_told_only_to_who_asked() -> None:
     assert driven.requests[1]["stream_options"] == {"include_usage": True}
 
 
+@pytest.mark.parametrize("options", [{"include_usage": False}, {"include_obfuscation": False}])
+def test_other_stream_options_do_not_bring_a_chunk_without_choices(options: Any) -> None:
+    driven = healed(
+        [*TEXT_CUT, *closing("length")],
+        [*TEXT_REST, *closing("stop", 9)],
+        stream_options=options,
+    )
+    assert driven.requests[1]["stream_options"] == {**options, "include_usage": True}
+    assert all(event["choices"] for event in driven.told)
+    assert not any("usage" in event for event in driven.told)
+
+
 def thoughts(field: str, **beside: Any) -> list[Any]:
     return [chunk({field: piece, **beside}) for piece in ("Hm, ", "so.")]
 
