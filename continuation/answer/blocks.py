@@ -18,6 +18,7 @@ from continuation.wire.json_values import as_json, as_text, breaks_off, dumps, p
 
 TEXT = "text"
 TOOL_CALL = "tool_use"
+REFUSAL = "refusal"
 """A call for the caller to run; calls that the provider runs itself have other types."""
 SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
 """Calls that the provider runs itself; no request may carry one without its result."""

@@ -526,8 +526,11 @@ class ClientStream:
             joined.next = at
             self._emit(last)
 
-    def finish_text(self, *, ended: bool) -> None:
-        """Show what the seam still holds at the attempt's end; `ended`: it ended normally."""
+    def finish_text(self, *, ended: bool, refused: bool = False) -> None:
+        """Show what the seam still holds at the attempt's end.
+
+        `ended`: it ended normally; `refused`: with a refusal.
+        """
         joined, segment = self.joined, self.joined.segment
         for block in segment.blocks if joined.waits else ():
             if block.kind == TEXT:
@@ -539,7 +542,8 @@ class ClientStream:
             # Not if a call followed: then the text has ended, and must be shown before the call.
             asked = joined.waits and joined.anchor is not None and not segment.calls
             if ended or not (asked and segment.text.strip() in joined.before):
-                self._write(joined.seam.finish(as_text(segment.delta.get("stop_sequence"))))
+                named = as_text(segment.delta.get("stop_sequence"))
+                self._write(joined.seam.finish(named, refused=refused))
 
     def leave(self) -> None:
         """Show held text, and items that the provider ran, now that another attempt continues."""

@@ -13,7 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from continuation.answer.blocks import NATIVE, TEXT, THINKING, TOOL_CALL, Block, Segment, calls_in
+from continuation.answer.blocks import (
+    NATIVE,
+    REFUSAL,
+    TEXT,
+    THINKING,
+    TOOL_CALL,
+    Block,
+    Segment,
+    calls_in,
+)
 from continuation.answer.client_stream import ClientStream
 from continuation.answer.wire_codec import Reader, WireCodec
 from continuation.dialect import Feed
@@ -544,7 +553,7 @@ class MessageBuilder:
         # If the seam is not decided yet, its text stays held: half an anchor is not text. After a
         # drop the next attempt repeats it, after a pause the next hop continues it.
         if not (stop in {Stop.DROPPED, Stop.PAUSED} and client.joined.waits):
-            client.finish_text(ended=stop is Stop.END)
+            client.finish_text(ended=stop is Stop.END, refused=stop is Stop.REFUSED)
             client.place_annotations()
             self._remember()
         return self._result(stop, error)
@@ -617,6 +626,10 @@ class MessageBuilder:
     @property
     def _ending(self) -> Stop:
         stop = self._codec.stop_of(self._segment.reason, closed=self._segment.stopped)
+        if stop is Stop.END and self._plan.mode is Mode.RECOVERY:
+            # Chat and Responses write a refusal in a field of its own, under a normal reason.
+            refused = any(block.kind == REFUSAL for block in self._segment.blocks)
+            return Stop.REFUSED if refused else stop
         # A pause of the caller's own attempt is shown to the caller, who may continue from it.
         return Stop.END if stop is Stop.PAUSED and self._plan.mode is Mode.FIRST else stop
 
@@ -836,7 +849,8 @@ class MessageBuilder:
         `cut_call`: the policy `truncated_tool_call` for a cut call; `None`: it is left out.
         """
         self._pass_on_held()
-        self._client.finish_text(ended=self._ending is Stop.END)
+        stop = self._ending
+        self._client.finish_text(ended=stop is Stop.END, refused=stop is Stop.REFUSED)
         self._client.release(cut_call, ended=whole)
 
     def finish(self, stop: StopWord, usage: Usage) -> bytes:

@@ -328,7 +328,8 @@ ROWS: tuple[Row, ...] = (
         when={"failed": True, "recovering": True, "spent": True}),
     Row("a recovery failed for good", Action.STOP, Outcome.PARTIAL, "recovery failed",
         when={"failed": True, "recovering": True}),
-    Row("a recovery was refused", Action.STOP, Outcome.PARTIAL, "recovery refused",
+    # The refusal is the provider's own end of the answer, so its stop reason stays.
+    Row("a recovery was refused", Action.FINISH, Outcome.PARTIAL, "the model refused to continue",
         when={"recovering": True, "stop": Stop.REFUSED}),
     # No further recovery; no synthetic end either, for the repetition may have been asked for.
     Row("a recovery only said the same again", Action.FINISH, Outcome.STALLED,

@@ -62,9 +62,14 @@ from continuation.seams.evidence import THRESHOLD, odds
 from continuation.seams.preamble import (
     ENOUGH,
     LONGEST,
+    continues_sentence,
     ends_of_openings,
+    may_be_words,
+    may_begin_words,
+    only_of_itself,
     only_says_complete,
     preamble_evidence,
+    stands_alone,
 )
 from continuation.seams.syntax import (
     fits_only_without,
@@ -97,6 +102,12 @@ _SPOKEN: Final = 2.0
 _LINE_BITS: Final = 20.0
 #: Points that a preamble gets at most for what follows it.
 _MOST: Final = 5.0
+#: Characters of the text that are searched for lines like the anchor.
+_TEMPLATE: Final = 32768
+_NUMBERS: Final = re.compile(r"\d+")
+_LAST_WORD: Final = re.compile(r"\w+\W*\Z")
+#: Characters before a phrase that show, being the same, that the text has it twice.
+_SAME_WORDS: Final = 8
 #: Least bits of a text that is repeated from its top.
 _ALL_BITS: Final = 64.0
 #: Marks that may stand before an echo, and those that close it.
@@ -111,11 +122,12 @@ _HALF_MARK: Final = re.compile(r"<(?:a|an|anc|anch|ancho|anchor(?:-\d*)?)?\Z")
 
 
 class SeamKind(StrEnum):
-    """What was found where two attempts meet."""
+    """What was found where two attempts meet; those in `EXACT` are proven by repeated text."""
 
-    #: The later text continues exactly; every character of it is shown.
-    EXACT = "exact"
-    #: It began by repeating the anchor it was asked for.
+    #: It repeated nothing, so nothing proves that it continues at the right character. It is shown
+    #: as it came: a character that the model dropped or added at the seam cannot be noticed.
+    ASSUMED = "assumed"
+    #: It began by repeating the anchor that the recovery prompt requested.
     ANCHOR = "anchor"
     #: It repeated the end of the earlier text, or the head of the open table, unasked.
     ECHO = "echo"
@@ -135,6 +147,10 @@ class SeamKind(StrEnum):
     COMPLETE = "complete"
     #: It seems to continue further down, so something is missing. Nothing is dropped.
     SKIP = "skip"
+
+
+EXACT: Final = frozenset({SeamKind.ANCHOR, SeamKind.ECHO, SeamKind.RESTART, SeamKind.PREFILL})
+"""The kinds of seams that repeated text proves to be exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +221,9 @@ class Judge:
             return Finding(SeamKind.EMPTY) if final else None
         try:
             found = self._anchored(head, final=final)
+            found = found or self._anchor_after_words(head, final=final)
             if found is None and self._stays_in_run(head, final=final):
-                return Finding(SeamKind.EXACT, 0, 2.0)
+                return Finding(SeamKind.ASSUMED, 0, 0.0)
             found = found or self._repeats(head, final=final)
             found = found or self._opens(head, final=final, depth=2)
         except _MoreNeededError:
@@ -221,7 +238,7 @@ class Judge:
         Then all of it is dropped. If the cut went through a stop sequence, the model completes it
         while it repeats the anchor, and ends there: then the part that was shown is dropped too.
         """
-        if only_says_complete(self._cut, head):
+        if only_says_complete(head):
             return Finding(SeamKind.COMPLETE, len(head), 4.0)
         same = head.strip() == self.text.strip() and novelty("", head) >= _ALL_BITS
         if same or self.restarted(head):
@@ -322,6 +339,47 @@ class Judge:
             return Finding(SeamKind.ANCHOR, len(anchor) - (len(end) if left_out else 0))
         return self._loosely(head, anchor, final=final)
 
+    def _anchor_after_words(self, head: str, *, final: bool) -> Finding | None:
+        """Return the anchor after other words: these are not part of the answer, in any language.
+
+        The anchor occurs nowhere else in the text. If it occurs in the head, the model repeats it
+        as requested, unless the answer itself has the same words twice. Then what precedes them
+        is the same as well, or there are more lines between than words to the reader have.
+        """
+        anchor = self._anchor
+        if not anchor or not may_begin_words(self.text, head):
+            return None
+        if self._line and fold(head[:48])[0][:12] == fold(self._line[:48])[0][:12]:
+            return None  # the whole line is repeated, in other white space or typography
+        at = head.find(anchor, 1)
+        if at < 0:
+            words, ends = fold(head)
+            place = words.find(fold(anchor.strip())[0], 1)
+            at = ends[place - 1] if place > 0 else -1
+        if at < 0:
+            if not final and len(head) < LONGEST + len(anchor):
+                raise _MoreNeededError
+            return None
+        opening, earlier = head[:at], self.text[: len(self.text) - len(anchor)]
+        led, leads = (_NUMBERS.sub("0", one[-128:]) for one in (earlier, opening))
+        same = common_suffix(led, leads)
+        word = _LAST_WORD.search(leads)
+        again = word is not None and same >= min(len(word[0]), _SAME_WORDS)
+        again = again or self._in_template
+        if again or not may_be_words(opening):
+            return None
+        inner = self._anchored(head[at:], final=final)
+        return inner and inner.after(at, SeamKind.PREAMBLE)
+
+    @cached_property
+    def _in_template(self) -> bool:
+        """Whether the text has the anchor elsewhere with other numbers, so that it may come again.
+
+        A text of such lines goes on with them.
+        """
+        text, anchor = _NUMBERS.sub("0", self.text[-_TEMPLATE:]), _NUMBERS.sub("0", self._anchor)
+        return text.count(anchor) > 1
+
     def _marked(self, head: str, anchor: str, *, final: bool) -> Finding | None:
         """Return the anchor inside our tag, after a text that ends like the beginning of that tag.
 
@@ -344,7 +402,7 @@ class Judge:
         Or the unfinished line, in its place.
         """
         lead = len(head) - len(head.lstrip()) if anchor[0].isspace() else 0
-        words, ends = fold(head[lead : lead + 2 * len(anchor) + 8])
+        words, ends = fold(head[lead : lead + 4 * len(anchor) + 8])  # Hangul decomposes into three
         asked = fold(anchor.strip())[0]
         if asked[:1].islower() and words[:1].isupper():  # as a sentence would begin
             asked = asked[0].upper() + asked[1:]
@@ -529,20 +587,36 @@ class Judge:
                 continue
             points += _bonus(inner, len(self.text))
             repeats = inner.kind in (SeamKind.ANCHOR, SeamKind.RESTART)
+            if not inner.drop:
+                points = self._points_alone(points, head[:at], rest)
             if points >= ENOUGH and (best is None or (repeats and best[2].drop == 0)):
                 best = points, at, inner
         if best is None:
             return None
         points, at, inner = best
-        if not inner.drop and head[:at].endswith("\n\n") and lacks(self._cut, "\n", head[at:]):
-            at -= 1  # the blank line belongs to the text
+        if not inner.drop and self._keeps_line_break(head[:at], head[at:]):
+            at -= 1
         return replace(inner.after(at, SeamKind.PREAMBLE), odds=points - ENOUGH + THRESHOLD)
+
+    def _points_alone(self, points: float, opening: str, rest: str) -> float:
+        """Return the points of an opening that nothing is repeated after; 0.0: it may be text."""
+        if not stands_alone(self._cut, opening, rest):
+            return 0.0
+        return max(points, ENOUGH) if only_of_itself(opening) else points
+
+    def _keeps_line_break(self, opening: str, rest: str) -> bool:
+        """Whether the last line break of an opening belongs to the text, or may belong to it."""
+        if not opening.endswith("\n\n") and self._cut.line and not continues_sentence(rest):
+            return True
+        if opening.endswith(" \n"):
+            return True  # words on the same line, and then the text's own line break
+        return opening.endswith("\n\n") and lacks(self._cut, "\n", rest)
 
     def _within(self, rest: str, *, final: bool, depth: int) -> Finding:
         """Return the finding after an opening: an echo, another opening, or the continuation."""
         found = self._anchored(rest, final=final) if rest else None
         if found is None and rest and self._stays_in_run(rest, final=final):
-            return Finding(SeamKind.EXACT)
+            return Finding(SeamKind.ASSUMED)
         found = found or (self._repeats(rest, final=final, spoken=True) if rest else None)
         found = found or self._line_again(rest, final=final)
         if found is None and rest and depth >= 0:
@@ -551,7 +625,7 @@ class Judge:
             return found
         if not final and self._may_tell(rest):
             raise _MoreNeededError
-        return self._plain(rest) if rest.strip() else Finding(SeamKind.EXACT)
+        return self._plain(rest) if rest.strip() else Finding(SeamKind.ASSUMED)
 
     def _line_again(self, rest: str, *, final: bool) -> Finding | None:
         """Return the last line begun again after an opening: there it is an echo, however short."""
@@ -578,7 +652,7 @@ class Judge:
             return Finding(SeamKind.WHITESPACE, 0, 3.0, insert)
         if skips_ahead(self._cut, head):
             return Finding(SeamKind.SKIP, 0, 0.0)
-        return Finding(SeamKind.EXACT, 0, 4.0)
+        return Finding(SeamKind.ASSUMED, 0, 0.0)
 
     def _may_tell(self, head: str) -> bool:
         """Whether more of `head` may show an echo, a preamble or a fence at its start."""

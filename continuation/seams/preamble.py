@@ -18,14 +18,16 @@ from continuation.seams.text import Cut, Form, is_indentation, seen_with, shape
 
 #: Points from which a paragraph counts as a preamble; no single piece of evidence reaches it.
 ENOUGH: Final = 5.5
-#: Characters within which a preamble must end.
+#: Characters within which a preamble must end, and its lines of words.
 LONGEST: Final = 400
+_MOST_LINES: Final = 3
 
 _CODE_SIGNS: Final = re.compile(
     r"[={}<>|\\]|\w\(|;\s*$|\w\.\w+\W*$|\w_\w|^\s*[#@]|^ {4}|^\t|,\s*$", re.MULTILINE
 )
 #: Each line of a preamble begins with a word, perhaps in brackets, quotes or asterisks.
 _SENTENCE_LINE: Final = re.compile(r"[\[(*_\"“«]{0,3}[^\W_]")
+_SENTENCE_START: Final = re.compile(r"\s*[^\w\s|<{}]{0,3}\s?(?![a-zß-öø-ÿа-яё])[^\W\d_]")
 _WRAPPED: Final = re.compile(
     r"\([^()]*\)\W*|\[[^\[\]]*\]\W*|\*\*[^*]*\*\*\W*|[*][^*]*[*]\W*|_[^_]*_\W*", re.DOTALL
 )
@@ -59,6 +61,74 @@ def preamble_evidence(cut: Cut, opening: str, rest: str) -> float:
         return 0.0
     misfit += 2.0 if known and _in_other_words(cut, phrase) else 0.0
     return misfit + _stands_apart(opening, phrase) + known + _goes_on(cut, rest)
+
+
+def may_begin_words(text: str, head: str) -> bool:
+    """Whether `head`, after `text`, may begin with words to the reader, in any script.
+
+    In a script with capital letters a sentence begins with one, perhaps after a mark.
+    """
+    if not head.strip():
+        return True
+    if text.endswith("_") and head[0].isalnum():
+        return False  # in the middle of a name
+    return _SENTENCE_START.match(head) is not None and not unicodedata.category(
+        head.lstrip()[0]
+    ).startswith("M")
+
+
+def may_be_words(opening: str) -> bool:
+    """Whether an opening before the anchor may be words to the reader: no code, and a few lines."""
+    phrase = opening.strip()
+    lines = [line for line in phrase.split("\n") if line.strip()]
+    words = any(map(str.isalnum, phrase)) and not _CODE_SIGNS.search(phrase)
+    return words and len(opening) <= LONGEST and len(lines) <= _MOST_LINES
+
+
+def stands_alone(cut: Cut, opening: str, rest: str) -> bool:
+    """Whether an opening is proven to be no part of the answer, with no repetition after it.
+
+    It could be the rest of the line that was truncated, and that is worse to lose than words are to
+    keep. So it must be whole sentences on lines of their own, and either `rest` continues the word
+    or sentence at the cut, or the sentences only say that an answer is continued.
+    """
+    phrase = opening.strip()
+    if not opening.rstrip(" \t\r").endswith("\n"):
+        return False
+    for sentence in _SENTENCE_GAP.split(phrase):
+        if sentence[:1].islower() or not any(map(str.isalpha, sentence)):
+            return False
+    own = only_of_itself(phrase)
+    no_sentence = cut.form in _NO_PROSE and (phrase[-1] in _COLONS or phrase[0] in _MARKS + "[")
+    if own and (no_sentence or _STRICT.search(phrase)):
+        return True
+    if _misfit(cut, opening, phrase) < 2.0:
+        return False
+    if own:
+        return True
+    if _script(phrase) not in {_script(char) for char in set(cut.near[-400:])}:
+        return True
+    if cut.inside_line and cut.form not in _NO_PROSE:
+        apart = _BLANK_LINE.search(opening) or phrase[-1] in _COLONS
+        return bool(apart) and continues_sentence(rest)
+    return _goes_on(cut, rest) > 0
+
+
+def continues_sentence(rest: str) -> bool:
+    """Whether `rest` begins with a small letter or an inner mark: in the middle of a sentence."""
+    first = rest[1:2] if rest[:1] == " " else rest[:1]
+    return first.islower() or first in _INNER
+
+
+def only_of_itself(opening: str) -> bool:
+    """Whether every word of an opening is one with which models speak of continuing an answer."""
+    phrase = opening.strip()
+    if _is_wide(phrase):
+        return _OWN_WIDE.fullmatch(phrase) is not None and _SURE_WIDE.search(phrase) is not None
+    words = _OWN_WORD.findall(phrase.lower())
+    return _SELF.search(phrase) is not None and all(
+        word in _OWN_WORDS or _SELF.match(word) for word in words
+    )
 
 
 def _has_shape(phrase: str, opening: str) -> bool:
@@ -219,19 +289,23 @@ def ends_of_openings(head: str) -> list[int]:
     return sorted(set(ends))[:6]
 
 
-def only_says_complete(cut: Cut, text: str) -> bool:
-    """Whether a whole attempt only states that there is nothing to continue.
+def only_says_complete(text: str) -> bool:
+    """Whether a whole attempt only states that an earlier message of the model's was complete.
 
-    After a whole sentence or block such words may be the answer's own ("That is all the code you
-    need."); there they must also refer back to the answer.
+    Other statements of completeness may be the answer's own last sentence ("No further changes to
+    the code are needed."), so they are kept.
     """
     phrase = text.strip()
-    if not 8 <= len(phrase) <= 300 or "\n\n" in phrase or _CODE_SIGNS.search(phrase):
+    if not 8 <= len(phrase) <= 240 or "\n\n" in phrase or _CODE_SIGNS.search(phrase):
         return False
-    if not (_COMPLETE.search(phrase) and _ANSWER.search(phrase)) or phrase[0].islower():
+    sentences = [one for one in _SENTENCE_GAP.split(phrase) if one]
+    if len(sentences) > 2 or any(one[0].islower() for one in sentences):
         return False
-    ended = cut.fence is None and (not cut.inside_line or cut.near.rstrip()[-1:] in _STOPS)
-    return not ended or _POINTS_BACK.search(phrase) is not None
+    says = [bool(_MY_MESSAGE.search(one) and _COMPLETE.search(one)) for one in sentences]
+    return any(says) and all(
+        said or _COMPLETE.search(one) or _AGREEING.match(one)
+        for said, one in zip(says, sentences, strict=True)
+    )
 
 
 # The stems by which models speak of continuing: one piece of evidence, never proof --------------
@@ -309,21 +383,93 @@ _COMPLETE: Final = re.compile(
     re.IGNORECASE,
 )
 
-#: Referring back to the answer, or denying that anything is missing.
-_POINTS_BACK: Final = re.compile(
-    r"\balready|above|previous|earlier|\b(?:my|last) (?:answer|response|message|output|reply)"
-    r"|nothing (?:\w+ )?(?:to|left|remain)|no (?:further|more|additional|other)|n['’]t\b|\bnot\b"
-    r"|bereits|schon|oben|nichts|déjà|rien|ci-dessus|\bya\b|nada|anterior|arriba|già|niente|sopra"
-    r"|\bjá\b|acima|уже|выше|нечего|已|上面|以上|没有|沒有|无需|すでに|既に|ありません|이미|없",
+#: An earlier message, as the model speaks of its own.
+_MY_MESSAGE: Final = re.compile(
+    r"\b(?:my|(?:the|this|that) (?:previous|last|above|earlier)) "
+    r"(?:(?:previous|last|above|earlier) )?(?:response|answer|message|output|reply)\b"
+    r"|\bthe (?:response|answer|message|output|reply|text|code|file|document) above\b"
+    r"|\bmeine (?:(?:vorherige|vorige|letzte|obige) )?(?:antwort|nachricht)\b"
+    r"|\bdie (?:vorherige|vorige|letzte|obige) (?:antwort|nachricht)\b|\bdie antwort oben\b"
+    r"|\bma (?:précédente |dernière )?réponse\b|\bla réponse (?:précédente|ci-dessus)\b"
+    r"|\bmi (?:anterior |última )?(?:respuesta|mensaje)\b|\bla respuesta anterior\b"
+    r"|\b(?:a )?minha (?:última )?resposta\b|\ba resposta (?:anterior|acima)\b"
+    r"|\bla mia (?:ultima )?risposta\b|\bla risposta (?:precedente|sopra)\b"
+    r"|\bмо[йё] (?:предыдущ\w+ |последн\w+ )?(?:ответ|сообщение)"
+    r"|\bпредыдущ\w+ (?:ответ|сообщение)"
+    r"|(?:我的|我之前的|上面的|上一条|以上)(?:回答|回复|回覆|答案|消息)"
+    r"|(?:先ほどの|前の|上記の|私の)(?:回答|応答|返答)|(?:제|이전|위의|앞의) ?(?:답변|응답)",
     re.IGNORECASE,
 )
 
-#: Words for the answer, in a sentence that states it is complete.
-_ANSWER: Final = re.compile(
-    r"response|answer|message|output|reply|text|code|file|document|content|explanation|list"
-    r"|article|everything|to (?:add|continue|say|write)"
-    r"|antwort|nachricht|hinzu|réponse|respuesta|mensaje|resposta|risposta|ajouter|agregar"
-    r"|añadir|aggiungere|ответ|сообщени|добав"
-    r"|回答|回复|回覆|内容|內容|答案|回應|出力|応答|답변|응답|내용",
+#: Stems of words for continuing, and for having been interrupted.
+_SELF: Final = re.compile(
+    r"\b(?:contin[uú]|resum|left off|cut[- ]?off|cut short|truncat|interrupt|apolog|sorry|rest\b"
+    r"|remain"
+    r"|pick\w* (?:it |this )?up|carry\w* on|going on|go on\b|back to it|next lines?\b|missing"
+    r"|fortsetz|weiter|entschuldig|unterbr|abgebroch|abbruch|abgeschnitt|fort\b|suite\b|repren"
+    r"|désolé|excus|interromp|poursui|coup(?:é|ure)|disculp|lo siento|perd[oó]n|desculp|retom|scus"
+    r"|riprend|verder|vervolg|gebleven|kontynu|przepras|fortsätt|fortsett|jatk|devam|folytat"
+    r"|продолж|извин|прерв|остальн|продовж|вибач|συνεχ|συγγν)",
     re.IGNORECASE,
 )
+#: Words for an interruption, and for the model's own answer: a document hardly speaks of these.
+_STRICT: Final = re.compile(
+    r"left off|cut[- ]?off|cut short|truncat|interrupt|apolog|sorry|resuming|where i |was cut"
+    r"|previous (?:message|response|answer|output)|last token|the output"
+    r"|my (?:\w+ )?(?:answer|response|message|output|reply)|the (?:response|answer|message)\b"
+    r"|abbruch|abgebroch|abgeschnitt|unterbr|entschuldig|aufgehört|stehengeblieben|meine antwort"
+    r"|interruption|coup(?:é|ure)|désolé|où je me suis|ma réponse"
+    r"|interrupci|lo siento|disculp|por el corte|me quedé|mi respuesta"
+    r"|interrup[cç]|desculp|onde parei|minha resposta|interruzione|scus[ai]|fermato|mia risposta"
+    r"|gebleven|przerw|przepras|прерв|извин|остановился|мой ответ|[\u2e80-\uffff]",
+    re.IGNORECASE,
+)
+_OWN_WORD: Final = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+#: The words of sentences that only speak of continuing an answer.
+_OWN_WORDS: Final = frozenset(
+    """
+    a ab about above abruptly absolutely after again ahead ai al all alles alors alright am an and
+    answer antwoord antwort apology après aqui aquí archivo are arquivo arrêté arrêtée as asked at
+    aufgehört back be because been before begin beginning below bereits bien break but by can caused
+    certainly certo che claro code com complete completing con confusion content continuation
+    continúa cortada corte cortó course cut część código d'accord da dalsza das datei de del delay
+    della dem den der des desde det di did die dieser directly do document documento dokument don't
+    donc donde dove du där earlier ecco el em en end ended enough ero error es esattamente estaba
+    está et exactamente exactement exactly exatamente falta faltaba faltou fehlende fermato fichier
+    file finish finished finishing foi folgen folgt follow following follows for fortsetzung from
+    från full für ga geht gehts genau gern gerne get getting go goes going good got habe had
+    happened happening happy has have having here here's here’s het hier hit här i i'll i'm i've ich
+    ici ik il immediately in incomplete inconvenience interrotta interrupted interruption
+    interruzione is ist it it's its it’s i’ll i’m i’ve jag je keep keeping klar la last le left leid
+    length les let let's let’s limit line lines list lo long los lost là ma manca mancava manquait
+    manque me meine message mi mia mid mid-sentence miejsca mijn minha mir mon my natürlich next no
+    not nothing now nun o od of off ok okay om on onde onderbreking onward or oto out output over où
+    page paragraph parei part parte partir patience pause pela per pick picking place please point
+    ponto por pour previous problem proceed przerwania punto que quedado quedé quedó qui ran reached
+    remainder reply requested response resposta respuesta rest restliche restlichen resto result
+    resumed resumption reszta right riprendo risposta réponse sa same se section see segue seguindo
+    seguir selbstverständlich sentence setze shall short sigo slutade so sofort space spot start
+    starting stata stehengeblieben stelle still stop stopped story stream such suis suivant suivante
+    supuesto sure svaret sûr teil testo text texte texto thank thanks that that's that’s the then
+    there there's thing this those to token too tut und understand understood unfinished until up
+    vale van var very voici voilà von voor waar war was we we'll we're were what where where's
+    where-ever which wie will with without wo word words would writing wrote wurde y yes you you're
+    you've your z za zum zur è été вот где за конечно места мой оставшаяся оставшийся остановилась
+    остановился остаток ответ прервался прерывание с текста того файла часть
+    """.split()  # noqa: SIM905 - read as words
+)
+#: The same of Chinese, Japanese and Korean, which do not all separate words.
+_OWN_WIDE: Final = re.compile(
+    r"(?:好的|好|当然|當然|抱歉|对不起|對不起|不好意思|我|将|會|会|来|继续|繼續|接着|接著|接上|上文|上面|回答|回复|回覆"
+    r"|被|中断|中斷|截断|截斷|了|刚才|剛才|以下|下面|是|剩余|剩餘|部分|内容|內容|从|從|处|處|地方|的|输出|輸出|这|這|里|裡"
+    r"|申し訳ありません|申し訳ございません|すみません|失礼しました|はい|承知しました|続き|続け|から|ます|です|は|を|の|が|で|に|と"
+    r"|以下|とおり|通り|中断|途中|途切れ|再開|した|します|ました|ところ|箇所|先ほど|前回|回答|出力|残り|部分"
+    r"|네|죄송합니다|계속해서|계속|이어서|작성하겠습니다|작성합니다|드리겠습니다|나머지|부분|부분은|부분입니다|다음과|같습니다"
+    r"|중단된|끊긴|곳부터|부터|답변|이전|응답|여기서|입니다"
+    r"|[\s，,、。.：:！!…])+"
+)
+_SURE_WIDE: Final = re.compile(
+    r"[：:]$|抱歉|对不起|對不起|回答|回复|回覆|上文|截断|截斷|申し訳|すみません|失礼|죄송|답변|응답"
+)
+#: Marks with which the rest of a sentence may begin.
+_INNER: Final = frozenset(",.;:!?)]}”’»…")

@@ -22,6 +22,7 @@ from math import exp
 from typing import Final
 
 from continuation.seams.judge import Finding, Judge, SeamKind
+from continuation.seams.preamble import may_begin_words
 from continuation.seams.text import common_prefix, is_run
 
 #: How models write their thoughts into a text, where no server parses them.
@@ -110,15 +111,17 @@ class Seam:
             if found is None and look == self._hold:
                 if self._replays():
                     return self.feed(piece[at:])
-                found = self._find(final=True) or Finding(SeamKind.EXACT)
+                found = self._find(final=True) or Finding(SeamKind.ASSUMED, 0, 0.0)
             if found is not None:
                 return self._decide(found) + self.feed(piece[at:])
         return ""
 
-    def finish(self, stop: str = "") -> str:
+    def finish(self, stop: str = "", *, refused: bool = False) -> str:
         """Return the held text that must be shown after all, because the attempt's text has ended.
 
-        `stop` is the stop sequence at which it ended, if the provider named one.
+        `stop` is the stop sequence at which it ended, if the provider named one. `refused`: it
+        ended with a refusal. Then held text that repeats nothing and begins a sentence of its own
+        is the refusal, not the answer.
         """
         if self._replay is not None:
             return self._leave(self._replay, ended=True)
@@ -129,7 +132,10 @@ class Seam:
         if self.verdict is None:
             found = self._judge.adds_nothing(self._head, stop) if self._prefilled is None else None
             self.restarted = found is not None and self._judge.restarted(self._head)
-            found = found or self._find(final=True) or Finding(SeamKind.EXACT)
+            found = found or self._find(final=True) or Finding(SeamKind.ASSUMED, 0, 0.0)
+            unproven = found.kind in (SeamKind.ASSUMED, SeamKind.WHITESPACE, SeamKind.SKIP)
+            if refused and unproven and may_begin_words(self._before, self._head):
+                found = Finding(SeamKind.EMPTY, len(self._head))
             shown = self._decide(found)
         held, self._fence = self._fence or "", None
         if held.strip() in ("```", "~~~"):
@@ -197,7 +203,7 @@ class Seam:
             kind = SeamKind.RESTART if self._prefilled is None else SeamKind.PREFILL
             return self._decide(Finding(kind, len(self._head), 6.0))
         found = self._judge.opening(self._head, len(self._opening)) if self._opening else None
-        return self._decide(found or Finding(SeamKind.EXACT, 0, 0.0))
+        return self._decide(found or Finding(SeamKind.ASSUMED, 0, 0.0))
 
     # Once it is decided ------------------------------------------------------------------
 
@@ -283,8 +289,8 @@ def _after_prefill(before: str, prefilled: str, head: str, *, final: bool) -> Fi
     if not final and stripped and space == rest and len(space) <= len(stripped):
         return None
     same = common_prefix(stripped, space)
-    kind = SeamKind.PREFILL if echoed else SeamKind.WHITESPACE if same else SeamKind.EXACT
-    return Finding(kind, echoed + same)
+    kind = SeamKind.PREFILL if echoed else SeamKind.WHITESPACE if same else SeamKind.ASSUMED
+    return Finding(kind, echoed + same, 0.0 if kind is SeamKind.ASSUMED else 12.0)
 
 
 class Replay:

@@ -17,7 +17,6 @@ from continuation.seams.text import (
     Form,
     cells,
     fence_line,
-    is_indentation,
     is_run,
     novelty,
     shape,
@@ -44,9 +43,6 @@ _JSON_LINE: Final = re.compile(
     r'"[^"]+": (?:.*,|\[)|(?:"[^"]+": )?(?:"(?:[^"\\]|\\.)*"|-?\d[\w.+-]*|true|false|null)'
 )
 _NUMBERED: Final = re.compile(r"\s*(?:[-*]\s+)?(\d{1,4})([.)])\s+\S")
-#: Ends of lines that may be followed by a deeper line.
-_OPENING: Final = tuple(":({[,\\=|&+-*>")
-
 # Fences -----------------------------------------------------------------------------------------
 
 
@@ -277,8 +273,6 @@ def superfluous(cut: Cut, head: str) -> int:
         return len(space) - len(space.lstrip("\r\n"))
     if cut.inside_word and _joins_to_known_word(cut, head[len(space) :]):
         return len(space)
-    if _indents_twice(cut, space):
-        return len(cut.line)
     return 1 if space == " " and _never_doubles_spaces(cut) else 0
 
 
@@ -293,23 +287,6 @@ def _joins_to_known_word(cut: Cut, rest: str) -> bool:
         re.search(rf"(?<!\w){re.escape(x)}(?!\w)", near) for x in (word, left[0], right[0])
     )
     return len(word) >= 5 and whole is not None and not any(parts)
-
-
-def _indents_twice(cut: Cut, space: str) -> bool:
-    """Whether an indentation is followed by `space`, a whole indentation of its own.
-
-    Together they would indent deeper than the line above, which opens nothing, or by an odd width,
-    and by a width new to the text; `space` alone is an indentation that the text has.
-    """
-    line = cut.line
-    if not line or line.strip() or "\n" in space or not space.startswith(line) or len(space) < 2:
-        return False
-    above = cut.near[: len(cut.near) - len(line)].rstrip().rpartition("\n")[2]
-    opens = sum(map(above.count, "([{")) > sum(map(above.count, ")]}")) or above[-1:] in _OPENING
-    width = len(line + space)
-    deeper = width > len(above) - len(above.lstrip()) or width % 2
-    known = is_indentation(cut.near, space) and not is_indentation(cut.near, line + space)
-    return bool(deeper) and known and not opens
 
 
 def _never_doubles_spaces(cut: Cut) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from continuation.answer import blocks as _blocks
-from continuation.answer.blocks import TEXT, TOOL_CALL
+from continuation.answer.blocks import REFUSAL, TEXT, TOOL_CALL
 from continuation.answer.wire_codec import PlainReader
 from continuation.providers.openai_common.errors import lasting
 from continuation.providers.openai_common.vendors import Profile
@@ -20,7 +20,6 @@ from continuation.wire import sse as _sse
 from continuation.wire.json_values import as_json, as_list, as_text, dumps, loads, parsed
 from continuation.wire.text_template import PADDING, PlainEvents
 
-REFUSAL: Final = "refusal"
 _NONE: Json = {}
 ENVELOPE: Final = ("choices", "usage", "obfuscation")
 _ROLE = ("role", "refusal", "content", "tool_calls", "function_call")

@@ -6,12 +6,11 @@ import uuid
 from collections.abc import Sequence
 from typing import Final
 
-from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block
+from continuation.answer.blocks import REFUSAL, TEXT, THINKING, TOOL_CALL, Block
 from continuation.types import Json
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, breaks_off
 from continuation.wire.responses_items import CALLS, is_call
 
-REFUSAL: Final = "refusal"
 PARTS: Final = frozenset({TEXT, REFUSAL})
 """Blocks that are a part of a message item; every other block is an item."""
 REASONING: Final = "thinking"

@@ -168,6 +168,7 @@ TEXTS: Mapping[str, str] = {
 ASKED: Mapping[str, dict[str, Any]] = {
     "streams": {"ways": STREAMS}, "bodies": {"ways": BODIES}, "top": {"at_ceiling": True},
     "hops": HOPS, "chat": {"formats": FORMATS[1:2]},
+    "two": {"formats": FORMATS[:2]}, "others": {"formats": FORMATS[2:]},
     "prefilled": {"formats": FORMATS[:1], "more": {"model": messages.OLD}},
 }  # fmt: skip
 
@@ -227,8 +228,10 @@ a recovery failed, and a budget is spent | cut thought fox; 400 | top max_attemp
   | partial, fox, posts=2, prompts=1 | max_attempts spent
 a recovery failed for good | cut thought fox; 400; 400; 400 | top
   | partial, fox, posts=2, prompts=1 | recovery failed
-a recovery was refused | cut thought fox; refusal | top
-  | partial, fox, posts=2, prompts=1 | recovery refused
+a recovery was refused | cut thought fox; refusal | top two
+  | partial, fox, posts=2, prompts=1 | the model refused to continue
+a recovery was refused | cut thought fox; refusal | top others
+  | partial, fox, cut, posts=2, prompts=1 | the model refused to continue
 a recovery only said the same again | cut same; cut same | top
   | stalled, same twice, cut, posts=2, prompts=1
 a recovery had nothing to add | cut jumps; end | top | healed, jumps, posts=2, prompts=1

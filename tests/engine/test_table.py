@@ -72,7 +72,7 @@ CASES = rows("""
 known by its labels only, and they do not settle it | end used_up -looked | look
 a recovery failed, and a budget is spent | length recovering failed text spent=s | stop partial
 a recovery failed for good | length recovering failed text | stop partial
-a recovery was refused | refused recovering later text | stop partial
+a recovery was refused | refused recovering later text | finish partial
 a recovery only said the same again | length recovering stalled text | finish stalled
 a recovery had nothing to add | end recovering -made_progress at_end | finish healed
 a prefill was not gone on from | end recovering later -made_progress prefilled text | recover

@@ -83,8 +83,14 @@ def test_a_refused_prefill_becomes_a_user_turn_once(sim: Simulator, how: How) ->
 def test_a_recovery_that_is_refused_keeps_what_there_is(sim: Simulator, how: How) -> None:
     sim.script([cut("One fine day, "), end("all ", stop="RECITATION")])
     ran = run(sim, how, limit=CEILING)
-    assert (ran.text, ran.reasons) == ("One fine day, all ", ["STOP"])
-    assert ran.told.reason == "recovery refused"
+    assert (ran.text, ran.reasons) == ("One fine day, all ", ["RECITATION"])
+    assert ran.told.reason == "the model refused to continue"
+
+
+def test_a_refusal_in_words_is_not_joined_to_the_answer(sim: Simulator, how: How) -> None:
+    sim.script([cut("One fine day, "), end("I can't continue with this. ", stop="SAFETY")])
+    ran = run(sim, how, limit=CEILING)
+    assert (ran.text, ran.reasons) == ("One fine day, ", ["SAFETY"])
 
 
 def test_structured_output_is_only_escalated(sim: Simulator, how: How) -> None:

@@ -481,3 +481,26 @@ def test_a_call_cut_at_any_character_is_never_shown(label: str, stream: bool | N
             made = [made["function"]["arguments"] for made in choice["message"]["tool_calls"]]
         assert made == [ARGS], place
         assert len(driven.requests) == 2
+
+
+REFUSED = "I'm sorry, but I can't help with that."
+
+
+@pytest.mark.parametrize(
+    ("rest", "text", "stop"),
+    [
+        ([*texts(REFUSED), *closing("content_filter", 9)], "", "content_filter"),
+        ([chunk({"refusal": REFUSED}), *closing("stop", 9)], "", "stop"),
+        ([*texts("x ju"), chunk({"refusal": REFUSED}), *closing("stop", 9)], "x ju", "stop"),
+        ([*texts("x ju"), *closing("content_filter", 9)], "x ju", "content_filter"),
+    ],
+    ids=["in words", "in its field", "after text", "by a filter, in mid-sentence"],
+)
+def test_a_recovery_that_is_refused_ends_with_the_providers_own_reason(
+    rest: list[Any], text: str, stop: str
+) -> None:
+    driven = healed([*TEXT_CUT, *closing("length")], [OPENING, *rest])
+    assert shown(driven) == "The quick brown fo" + text
+    assert finishes(driven) == [stop]
+    assert (driven.report.outcome, driven.report.synthetic) == ("partial", False)
+    assert driven.report.reason == "the model refused to continue"
