@@ -144,6 +144,14 @@ def as_int(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def as_key(value: object) -> str | int | None:
+    """Return `value` if it is a string or an integer, else `None`: what an index or type may be.
+
+    A list or an object in its place cannot be looked up in a dict or a set.
+    """
+    return value if isinstance(value, str | int) else None
+
+
 def mapping(value: object) -> dict[str, Any]:
     """Return the same as `as_json`, typed for code that reads nested values without casts."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

@@ -50,7 +50,7 @@ OUTPUTS: Final = frozenset(PAIRED_CALLS.values())
 
 def is_call(item: Mapping[str, object]) -> bool:
     """Whether the client has to run or approve an item; a tool search may be the server's own."""
-    return item.get("type") in CALLS and item.get("execution") != "server"
+    return kind_of(item) in CALLS and item.get("execution") != "server"
 
 
 def kind_of(item: object) -> str:

@@ -21,7 +21,7 @@ from continuation.answer.blocks import (
 from continuation.answer.wire_codec import FastPath, PlainReader, Reader, WireCodec, Writer
 from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
 from continuation.wire import sse
-from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps, partial
+from continuation.wire.json_values import as_int, as_json, as_key, as_list, as_text, dumps, partial
 from continuation.wire.text_template import KEYS, PlainEvents, PlainWriter
 
 _STOPS = {
@@ -198,6 +198,8 @@ class _Reader(PlainReader):
         if (plain := self._plain.match(frame)) is not None:
             return (plain,)
         event = sse.typed(frame)
+        if not isinstance(event["type"], str) or as_key(event.get("index")) != event.get("index"):
+            return ()  # malformed: the caller has it as it came, no later event refers to it
         if event["type"] == "content_block_delta":  # it has its index: no other event changes it
             self._plain.learn(frame, (event,))
         elif event["type"] == "content_block_start":
@@ -205,7 +207,7 @@ class _Reader(PlainReader):
                 event["args_verified"] = False  # parsed by the server, as in a body
         elif event["type"] == "error":
             error = as_json(event.get("error"))
-            event["error"] = {**error, "lasting": error.get("type") in _LASTING}
+            event["error"] = {**error, "lasting": as_text(error.get("type")) in _LASTING}
         elif event["type"] == "message_start":
             message = as_json(event.get("message"))
             if message.get("content") or message.get("stop_reason"):

@@ -17,7 +17,7 @@ from continuation.providers.openai_common.errors import lasting
 from continuation.providers.openai_common.vendors import Profile
 from continuation.types import Json
 from continuation.wire import sse as _sse
-from continuation.wire.json_values import as_json, as_list, as_text, dumps, loads, parsed
+from continuation.wire.json_values import as_json, as_key, as_list, as_text, dumps, loads, parsed
 from continuation.wire.text_template import PADDING, PlainEvents
 
 _NONE: Json = {}
@@ -104,7 +104,7 @@ class ChatReader(PlainReader):
         reason = reason_of(choice)
         if reason == "stop":  # a gateway may add its own "stop" after the server's reason
             reason = self._ended or reason
-        self._choices |= {as_json(one).get("index") or 0 for one in choices}
+        self._choices |= {as_key(as_json(one).get("index")) or 0 for one in choices}
         if reason and len(self._choices) > 1:
             reason = "stop"  # several answers though the request asked for one: not continued
         usage = as_json(chunk.get("usage"))
@@ -291,7 +291,7 @@ class Pieces:
 
         In most formats a block gets no more deltas once another block has begun.
         """
-        index = item.get("index")
+        index = as_key(item.get("index"))
         if index in self._held:
             self._held[index].append(item)
         elif index is not None and index not in self._calls and self._busy:
@@ -315,7 +315,7 @@ class Pieces:
         """Yield a piece of a call, which its index finds; some send none, or the same for all."""
         own = as_json(item.get("custom")) or as_json(item.get("function"))
         ident, name = as_text(item.get("id")), as_text(own.get("name"))
-        index = item.get("index")
+        index: object = as_key(item.get("index"))
         if index is None:
             index = ident or (self._last.index if self._last is not None else 0)
         call = self._calls.get(index)

@@ -8,7 +8,7 @@ from typing import Final
 
 from continuation.answer.blocks import REFUSAL, TEXT, THINKING, TOOL_CALL, Block
 from continuation.types import Json
-from continuation.wire.json_values import as_int, as_json, as_list, as_text, breaks_off
+from continuation.wire.json_values import as_int, as_json, as_key, as_list, as_text, breaks_off
 from continuation.wire.responses_items import CALLS, is_call
 
 PARTS: Final = frozenset({TEXT, REFUSAL})
@@ -140,7 +140,9 @@ def written(blocks: Sequence[Block], *, ended: bool) -> list[Json]:
             continue
         item = _message(group)
         if ended or group[-1] is not blocks[-1]:
-            item = {**item, "status": "completed"} if item.get("status") in _UNSURE else item
+            item = (
+                {**item, "status": "completed"} if as_key(item.get("status")) in _UNSURE else item
+            )
         elif item.get("status") == "in_progress":
             item = {**item, "status": "incomplete"}
         output.append(item)
@@ -179,7 +181,7 @@ def _item(block: Block) -> Json:
     if field is not None:
         item[field] = block.arguments
     broken = item.get("type") == "function_call" and breaks_off(block.arguments)
-    if item.get("status") in _UNSURE or broken:
+    if as_key(item.get("status")) in _UNSURE or broken:
         # A truncated call that policy showed live is never marked as completed, even if the answer
         # is.
         announced = any("item" in delta for delta in block.deltas)
