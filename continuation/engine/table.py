@@ -263,6 +263,8 @@ class Situation:
     """The attempt used its whole limit, and the policy `verify_stop_reason` is on."""
     at_end: bool = False
     """The attempt brought nothing new, and a whole text may end where the text ends now."""
+    ended_twice: bool = False
+    """This recovery and the one before ended normally, and neither brought anything new."""
     structured: bool = False
     can_drop_schema: bool = False
     """The constraint on structured output can be lifted for a recovery, and the whole checked."""
@@ -338,6 +340,11 @@ ROWS: tuple[Row, ...] = (
     Row("a recovery had nothing to add", Action.FINISH, Outcome.HEALED,
         "the text was whole: nothing was left to add",
         when={"recovering": True, "made_progress": False, "stop": Stop.END, "at_end": True}),
+    # An answer whose length is exactly its limit is whole, although its stop reason says otherwise.
+    # A model that ends at once when it continues it, by a prefill and when asked, has said so.
+    Row("two recoveries had nothing to add", Action.FINISH, Outcome.HEALED,
+        "the text was whole: nothing was left to add",
+        when={"recovering": True, "made_progress": False, "stop": Stop.END, "ended_twice": True}),
     # To some servers that message is a turn that is over; or its reader took the rest for thinking.
     Row("a prefill was not gone on from", Action.RECOVER,
         when={"recovering": True, "made_progress": False, "prefilled": True, "recoveries": True,

@@ -147,6 +147,8 @@ class Turn:
         self.replay = ReplayBuffer(seconds=lambda: recorder.ledger.seconds)
         self._mode = Mode.FIRST
         self._prefilled = False
+        self._ended_empty = False
+        """The last recovery ended normally without anything new."""
         """The last recovery was a prefill."""
         self._broke: BaseException | None = None
         """The error that broke off the caller's own attempt, if one did."""
@@ -335,9 +337,12 @@ class Turn:
         wanted = self.policy.truncated_tool_call == "retry_smaller"
         guided = wanted and not budget.may_retry_smaller  # a call is missing
         nothing_new = not result.made_progress and not guided
+        ends = nothing_new and result.stop is Stop.END and self._mode is Mode.RECOVERY
+        twice, self._ended_empty = ends and self._ended_empty, ends
         completable = self.policy.truncated_document == "complete" and request.completable
         return Situation(
             result=result,
+            ended_twice=twice,
             at_end=nothing_new and Cut(self._answer.open_text).at_end,
             structured=request.structured,
             can_drop_schema=request.can_drop_schema or completable,
