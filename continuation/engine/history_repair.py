@@ -1,7 +1,8 @@
 """Repair of a history that the provider rejects, in the request that was rejected.
 
 A conversation carries what broke it into every later turn. So a repaired history is remembered, and
-later requests that begin with the same messages are repaired before they are sent.
+later requests that begin with the same messages are repaired before they are sent. Only those
+messages are: what the conversation added since then was never refused.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakSet
 
 from continuation.dialect import ProviderRequest
@@ -31,37 +33,68 @@ logger = logging.getLogger("continuation")
 
 _left_alone: WeakSet[ProviderRequest] = WeakSet()
 """Requests whose history the policy's callable wanted left as it is: it is not asked again."""
+_Pending: TypeAlias = "tuple[HistoryError | None, int | None]"
+"""An error and the number of first messages that it is about; `None`: all that is found, or all."""
 _KEPT = 256
 """Number of histories that one client remembers; those unused longest are forgotten first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What is remembered of a repaired history, by the messages up to the first repaired one."""
+
+    error: HistoryError | None
+    """The error that the server refused it with; `None`: it was repaired before it was sent."""
+    length: int
+    """Number of messages of the whole history."""
+    digest: bytes
+    """The digest of all these messages."""
 
 
 class Memory:
     """The histories that one upstream refused, up to the repaired place, with its errors."""
 
     def __init__(
-        self, kept: OrderedDict[tuple[Hashable, int, bytes], Any], upstream: Hashable
+        self, kept: OrderedDict[tuple[Hashable, int, bytes], _Kept], upstream: Hashable
     ) -> None:
         self._kept, self._upstream = kept, upstream
 
-    def keep(self, body: Json, done: Repaired, error: HistoryError | None) -> bool:
-        """Remember a history that was repaired; return whether it was unknown before."""
-        from continuation.history.resent import beginnings, mended_until
+    def keep(self, body: Json, done: Repaired, error: HistoryError | None, *, known: bool) -> bool:
+        """Remember a history that was repaired; return whether it was unknown before.
 
-        until = mended_until(body, done)
-        key = (self._upstream, *next(beginnings(body, {until})))
-        before = self._kept.pop(key, False)
-        self._kept[key] = error or before or None
+        `known`: it was repaired for an error that is remembered.
+        """
+        from continuation.history.resent import beginnings, count, mended_until
+
+        until, length = mended_until(body, done), count(body)
+        digests = dict(beginnings(body, {until, length}))
+        key = (self._upstream, until, digests[until])
+        before = self._kept.pop(key, None)
+        if before is not None and (known or error is None):
+            self._kept[key] = before  # the later messages were never refused
+            return False
+        self._kept[key] = _Kept(error, length, digests[length])
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
-        return before is False
+        return before is None
 
-    def errors(self, body: Json) -> list[HistoryError]:
-        """Return the errors of the remembered histories that this one begins with."""
+    def errors(self, body: Json) -> list[tuple[HistoryError, int]]:
+        """Return the errors of the remembered histories that this one begins with.
+
+        With each the number of first messages that were in the refused request.
+        """
         from continuation.history.resent import beginnings
 
-        lengths = {length for who, length, _ in list(self._kept) if who == self._upstream}
-        keys = ((self._upstream, *beginning) for beginning in beginnings(body, lengths))
-        return [error for key in keys if (error := self._kept.get(key))]
+        mine = {key[1:]: kept for key, kept in list(self._kept.items()) if key[0] == self._upstream}
+        lengths = {length for length, _ in mine} | {kept.length for kept in mine.values()}
+        digests = dict(beginnings(body, lengths)) if lengths else {}
+        found: list[tuple[HistoryError, int]] = []
+        for (until, digest), kept in mine.items():
+            if kept.error is not None and digests.get(until) == digest:
+                self._kept.move_to_end((self._upstream, until, digest))
+                whole = digests.get(kept.length) == kept.digest
+                found.append((kept.error, kept.length if whole else until))
+        return found
 
 
 def repaired(
@@ -87,12 +120,12 @@ def repaired(
         rules = history.RepairPolicy(unanswered_tool_calls="ask", ask=_once(wanted), live=False)
     else:
         rules = history.RepairPolicy(unanswered_tool_calls=wanted, live=False)
-    pending: list[HistoryError | None]
+    pending: list[_Pending]
     if refusal is None:
         pending = [*memory.errors(request.body)]
-        pending += [None] if policy.repair == "before_send" else []
+        pending += [(None, None)] if policy.repair == "before_send" else []
     elif (error := history.classify(refusal[0].status, refusal[1])) is not None:
-        pending = [error]
+        pending = [(error, None)]
     else:
         return None
     changes: list[Change] = []
@@ -100,7 +133,7 @@ def repaired(
     headers, closed, new = dict[str, str](), False, False
     try:
         for error, done in _steps(kind, request, rules, pending, memory):
-            first = memory.keep(body, done, error)
+            first = memory.keep(body, done, error, known=refusal is None)
             new = new or (first and (error is None or refusal is not None))
             code = code or (error.code if error is not None else done.changes[0].why)
             body, headers = dict(done.body), {**headers, **done.headers}
@@ -124,7 +157,7 @@ def _steps(
     kind: str,
     request: ProviderRequest,
     rules: RepairPolicy,
-    pending: list[HistoryError | None],
+    pending: list[_Pending],
     memory: Memory,
 ) -> Iterator[tuple[HistoryError | None, Repaired]]:
     """Yield each error with the repair of what it names; `None`: of all that `validate` finds.
@@ -132,17 +165,21 @@ def _steps(
     A repaired history may have been refused before too, so its errors are looked up as well.
     """
     from continuation import history
+    from continuation.history.resent import count
 
     body, model = request.body, request.model
-    tried: set[HistoryError | None] = set()
+    tried: set[_Pending] = set()
     while pending:
-        if (error := pending.pop(0)) in tried:
+        if (task := pending.pop(0)) in tried or (task[0], None) in tried:
             continue
-        tried.add(error)
+        tried.add(task)
+        error, length = task
         if error is None:
             done = history.repair(body, kind, model=model, policy=rules)
-        else:
+        elif length is None or length >= count(body):
             done = history.repair_refused(body, error, kind, model=model, policy=rules)
+        else:
+            done = history.repair_beginning(body, length, error, kind, model=model, policy=rules)
         if done.changes:
             yield error, done
             body = dict(done.body)

@@ -15,6 +15,7 @@ from continuation.history.gemini.grammar import GeminiGrammar
 from continuation.history.grammar import Grammar, History, HistoryContext, HistoryRepair
 from continuation.history.openai.chat import ChatGrammar
 from continuation.history.openai.responses import ResponsesGrammar
+from continuation.history.resent import beginning, count, with_rest
 from continuation.history.tree import Message, Part
 from continuation.history.types import (
     Body,
@@ -28,7 +29,7 @@ from continuation.history.types import (
 from continuation.history.wordings import looks_like_recovery
 from continuation.types import Change
 from continuation.wire import collector
-from continuation.wire.json_values import as_text
+from continuation.wire.json_values import as_map, as_text, is_list
 from continuation.wire.vendors import vendor_of_model
 
 _log = logging.getLogger(__name__)
@@ -122,6 +123,41 @@ def repair_refused(
         return forced
     broken = validate(body, dialect, model=model, facts=facts, live=False)
     return shown if broken else Repaired(body)
+
+
+def repair_beginning(
+    body: Body,
+    length: int,
+    error: HistoryError,
+    dialect: str | None = None,
+    *,
+    policy: RepairPolicy | None = None,
+    model: str | None = None,
+) -> Repaired:
+    """Repair the first `length` messages of a body, with which an earlier request was refused.
+
+    The messages after them were never refused: they stay as they are, valid thinking included. A
+    setting of the whole request, such as thinking turned off, changes only if the history would
+    break a rule without that. Raises what `repair` raises.
+    """
+    done = repair_refused(beginning(body, length), error, dialect, policy=policy, model=model)
+    if not done.changes:
+        return Repaired(body)
+    whole = with_rest(done.body, body, length)
+    kept = {**body, **{key: whole[key] for key in whole if is_list(whole[key])}}
+    if dict(whole) != kept and not _turned_off(whole, body):
+        kept = dict(whole)
+    elif validate(kept, dialect, model=model, live=False):
+        kept = dict(whole)
+    more = range(length, count(body))
+    origins = (*(done.origins or range(length)), *more)
+    return replace(done, body=kept, origins=origins)
+
+
+def _turned_off(body: Body, before: Body) -> bool:
+    """Whether a repair turned thinking off for the whole request."""
+    thinking = as_map(body.get("thinking"))
+    return thinking.get("type") == "disabled" and thinking != as_map(before.get("thinking"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,29 @@ def beginnings(body: Body, lengths: Collection[int]) -> Iterator[tuple[int, byte
         yield length, digest.digest()
 
 
+def count(body: Body) -> int:
+    """Return the number of messages in a body."""
+    return len(_messages(body))
+
+
+def beginning(body: Body, length: int) -> Body:
+    """Return the body with its first messages only."""
+    key = _key(body)
+    return {**body, key: as_list(body.get(key))[:length]} if key else body
+
+
+def with_rest(repaired: Body, body: Body, length: int) -> Body:
+    """Return a repaired beginning with the messages of `body` that follow it."""
+    key = _key(body)
+    return {**repaired, key: [*as_list(repaired.get(key)), *as_list(body.get(key))[length:]]}
+
+
 def _messages(body: Body) -> list[Any]:
-    key = next(filter(body.get, ("messages", "contents", "input")), "")
-    return as_list(body.get(key))
+    return as_list(body.get(_key(body)))
+
+
+def _key(body: Body) -> str:
+    return next(filter(body.get, ("messages", "contents", "input")), "")
 
 
 def _tokens(value: Any) -> Iterator[str]:

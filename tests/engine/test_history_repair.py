@@ -260,6 +260,49 @@ def test_thinking_that_was_refused_is_left_out_of_later_turns_before_they_are_se
         assert "thinking" not in str(ran[1].sent[0]["messages"])
 
 
+SIGNATURES = {
+    "anthropic": ("Invalid `signature` in `thinking` block", "'signature'"),
+    "openai-responses": (
+        "The encrypted content for item rs_1 could not be verified.",
+        "encrypted_content",
+    ),
+    "gemini": ("Thought signature is not valid.", "'Zm9v'"),
+}
+"""Per format the error, and what a thought is sealed with."""
+
+
+@pytest.mark.parametrize("dialect", SIGNATURES)
+@pytest.mark.parametrize("mode", ["adaptive", "enabled"])
+def test_thinking_after_a_refused_signature_stays_in_every_later_turn(
+    dialect: str, mode: str
+) -> None:
+    """Ten signed tool loops follow the one request that was refused."""
+    words, seal = SIGNATURES[dialect]
+    line = "U:x A[th+,c:a0] R:a0 A[t:y] U:z"
+    bodies = [history(dialect, line)]
+    for n in range(1, 11):
+        line += f" A[th+,c:a{n}] R:a{n}"
+        bodies.append(history(dialect, line))
+        line += f" A[t:y] U:on{n}"
+        bodies.append(history(dialect, line))
+    if dialect == "anthropic":
+        budget = {"budget_tokens": 1024} if mode == "enabled" else {}
+        bodies = [{**body, "thinking": {"type": mode, **budget}} for body in bodies]
+    for content in (content for body in bodies for content in body.get("contents", ())):
+        for part in content["parts"]:  # Gemini signs calls as well
+            part.update({"thoughtSignature": "Zm9v"} if "functionCall" in part else {})
+    error = ("invalid_request_error", words)
+    with Simulator() as sim:
+        sim.script([Reply(status=400, error=error), *[Reply([Text("Yes.")])] * 21])
+        ran = converse(sim, dialect, bodies, limit=2000)
+    assert [turn.statuses for turn in ran] == [[400, 200], *[[200]] * 20]
+    thoughts = [str(turn.sent[-1]).count(seal) for turn in ran]
+    per_loop = 2 if dialect == "gemini" else 1
+    assert thoughts == [0, *[n * per_loop for n in range(1, 11) for _ in range(2)]]
+    if dialect == "anthropic":
+        assert {turn.sent[-1]["thinking"]["type"] for turn in ran} == {mode}
+
+
 @EVERY
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_repair_that_meets_a_busy_server_is_tried_again(dialect: str, status: int) -> None:

@@ -71,7 +71,11 @@ def send(
 
 
 def converse(
-    sim: Simulator, dialect: str, bodies: list[dict[str, Any]], policy: Policy = FAST
+    sim: Simulator,
+    dialect: str,
+    bodies: list[dict[str, Any]],
+    policy: Policy = FAST,
+    limit: int = 1000,
 ) -> list[Ran]:
     """Send several histories by one client, which may remember the earlier ones."""
     told: list[Ran] = []
@@ -79,7 +83,7 @@ def converse(
         client = continuation.wrap(bare, config=policy)
         for body in bodies:
             turn, before = _TURNS[dialect](), len(sim.posts)
-            turn.answer = turn.create(client, _asked(dialect, body, 1000, ""))
+            turn.answer = turn.create(client, _asked(dialect, body, limit, ""))
             turn.report = continuation.last_report()
             told.append(_ran(turn, sim, before))
     return told
