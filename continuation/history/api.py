@@ -145,9 +145,8 @@ def repair_beginning(
         return Repaired(body)
     whole = with_rest(done.body, body, length)
     kept = {**body, **{key: whole[key] for key in whole if is_list(whole[key])}}
-    if dict(whole) != kept and not _turned_off(whole, body):
-        kept = dict(whole)
-    elif validate(kept, dialect, model=model, live=False):
+    needed = dict(whole) != kept and not _turned_off(whole, body)
+    if needed or validate(kept, dialect, model=model, live=False):
         kept = dict(whole)
     more = range(length, count(body))
     origins = (*(done.origins or range(length)), *more)
