@@ -41,7 +41,11 @@ def opening(message: Json) -> Json:
 
 
 def start(index: object, block: Json, **traits: bool) -> Json:
-    """Return a block's first event. Traits: see `Block`; `mute`: earlier ones may be unfinished."""
+    """Return a block's first event.
+
+    Traits: see `Block`. `mute`: earlier blocks may be unfinished. `parsed`: the server parsed the
+    call's arguments, and nothing shows whether something is missing.
+    """
     return {"type": "content_block_start", "index": index, "content_block": block, **traits}
 
 
@@ -50,9 +54,9 @@ def delta(index: object, kind: str, **values: object) -> Json:
     return {"type": "content_block_delta", "index": index, "delta": {"type": kind, **values}}
 
 
-def stop(index: object) -> Json:
-    """Return the event that ends a block."""
-    return {"type": "content_block_stop", "index": index}
+def stop(index: object, **traits: bool) -> Json:
+    """Return the event that ends a block. Traits: `cut` and `finished`, see `Block`."""
+    return {"type": "content_block_stop", "index": index, **traits}
 
 
 def closing(reason: str | None, usage: Json | None = None, **more: object) -> Json:
@@ -174,7 +178,20 @@ class Block:
     @property
     def shows_cut(self) -> bool:
         """Whether a cut would show in the call's arguments: only in raw JSON it does."""
-        return self.args_verified and not self.free and bool(self.arguments.strip())
+        return not (self.free or self.may_be_parsed) and bool(self.arguments.strip())
+
+    @property
+    def may_be_parsed(self) -> bool:
+        """Whether the server may have parsed the arguments, or repaired them to be JSON.
+
+        Such arguments are JSON and come in one piece; what the model writes comes in several.
+        """
+        if not self.args_verified:
+            return True
+        pieces = (delta for delta in self.deltas if delta.get("partial_json"))
+        in_one = next(pieces, None) is None or next(pieces, None) is None
+        raw = self.arguments.strip() if in_one else ""
+        return raw == "null" or parsed(raw) is not None
 
     @property
     def fit(self) -> bool:
@@ -190,11 +207,13 @@ class Block:
 
         Raw argument text proves itself: if it does not break off, it is what the model meant.
         """
-        raw = self.arguments.strip()
+        raw, settled = self.arguments.strip(), ended or self.finished
         if not raw or self.free:
-            return self.done and (ended or self.finished)
+            return self.done and settled
+        if not settled and self.may_be_parsed:
+            return False
         if isinstance(parsed(raw), dict):
-            return self.args_verified or ended
+            return True
         return self.args_verified and self.done and not breaks_off(raw)
 
 
@@ -251,6 +270,7 @@ class Segment:
         elif kind == "content_block_stop":
             if block := self.at.get(event.get("index")):
                 block.done, block.cut = True, event.get("cut") is True
+                block.finished = block.finished or event.get("finished") is True
         elif kind == "message_start":
             self.message = as_json(event.get("message"))
             _update(self.usage, self.message.get("usage"))
@@ -336,9 +356,6 @@ class Segment:
         calls = self.calls
         if not calls:
             return ToolCallState.NONE
-        last = calls[-1]
-        if self.unary and not (ended or last.args_verified) and self.blocks[-1] is last:
-            return ToolCallState.CUT
         whole = all(call.whole(ended=ended) for call in calls)
         return ToolCallState.WHOLE if whole else ToolCallState.CUT
 

@@ -44,7 +44,7 @@ from continuation.types import (
     Usage,
 )
 from continuation.wire import eventstream, sse
-from continuation.wire.json_values import as_json, as_list, as_text, loads
+from continuation.wire.json_values import as_json, as_text, loads
 from continuation.wire.request import word
 
 if TYPE_CHECKING:
@@ -98,8 +98,10 @@ class Gate:
             block = as_text(as_json(event.get("content_block")).get("type"))
             call, thought = block == TOOL_CALL, block in THINKING
             self._runs = block in self._live
-            live = (self._live_calls and call) or (self._live_thinking and thought) or self._runs
-            self._calls, self._begun = self._calls or (call and not self._live_calls), True
+            # A call that came parsed may lack something without showing it.
+            call_flows = self._live_calls and call and event.get("parsed") is not True
+            live = call_flows or (self._live_thinking and thought) or self._runs
+            self._calls, self._begun = self._calls or (call and not call_flows), True
             self.flowing = live and not self._calls
             self.behind = call and self.flowing and self._completes
             self.blind = not self.behind and (self.flowing or self._calls or block != TEXT)
@@ -779,22 +781,6 @@ class MessageBuilder:
     def before(self) -> str:
         """The visible text that the turn had before the attempt read last."""
         return self._client.text[: self._length_before]
-
-    def doubt_parsed_call(self, schema: Callable[[str], Json | None]) -> bool:
-        """Mark the last call as not proven whole if it lacks an argument that its tool requires.
-
-        Return whether it was marked. Only for a call that came parsed, at the limit: a server that
-        parses what it has (Gemini) leaves out what the model had not written there.
-        """
-        call = self._segment.calls[-1] if self._segment.calls else None
-        if call is None or call.deltas:
-            return False
-        arguments = as_json(call.start.get("input"))
-        required = as_list(as_json(schema(as_text(call.start.get("name")))).get("required"))
-        if all(name in arguments for name in required):
-            return False
-        call.args_verified = call.finished = False
-        return True
 
     @property
     def last_arguments(self) -> str:

@@ -206,7 +206,7 @@ class WireCodec(ABC):
 
     def arrived(self, call: Block) -> str | None:
         """Return the argument text of a cut call up to the cut; `None`: it is unknown."""
-        return call.arguments if call.free or call.args_verified else None
+        return call.arguments if call.free or not call.may_be_parsed else None
 
     def rest_of(self, call: Block, arrived: str, arguments: str) -> list[Json]:
         """Return the deltas that a call lacks whose `arguments` have come as far as `arrived`."""

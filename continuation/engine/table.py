@@ -204,8 +204,6 @@ class Evidence:
     """The text that a recovery would continue is not empty."""
     in_word: bool = False
     """The text that a recovery would continue ends with a letter or a digit."""
-    lacks_arguments: bool = False
-    """The last call came parsed, and without an argument that its tool requires."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,9 +227,6 @@ LABELS: tuple[Label, ...] = (
         when={"stop": Stop.END, "call": CUT}),
     Label("ended at its limit, with a call that cannot show a cut", Stop.LENGTH, CUT,
         when={"stop": Stop.END, "call": WHOLE, "args_verified": False, "at_limit": True}),
-    Label("ended at its limit, with a call that lacks what its tool requires", Stop.LENGTH, CUT,
-        when={"call": WHOLE, "lacks_arguments": True},
-        either=({"stop": Stop.LENGTH}, {"stop": Stop.END, "used_up": True})),
     Label("ended at its limit, where no answer ends", Stop.LENGTH,
         when={"stop": Stop.END, "call": NONE, "used_up": True},
         either=({"in_word": True},

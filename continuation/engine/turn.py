@@ -314,8 +314,6 @@ class Turn:
             parses=full and request.structured and answer.parses(),
             written=bool(text),
             in_word=text[-1:].isalnum(),
-            lacks_arguments=(full or result.stop is Stop.LENGTH)
-            and answer.doubt_parsed_call(request.schema),
         )
         result = believed(result, evidence)
         if result.unmetered_text:  # a stream that broke off has no final count

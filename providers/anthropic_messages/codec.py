@@ -204,7 +204,7 @@ class _Reader(PlainReader):
             self._plain.learn(frame, (event,))
         elif event["type"] == "content_block_start":
             if as_json(event.get("content_block")).get("input"):
-                event["args_verified"] = False  # parsed by the server, as in a body
+                event |= {"args_verified": False, "parsed": True}  # as in a body
         elif event["type"] == "error":
             error = as_json(event.get("error"))
             event["error"] = {**error, "lasting": as_text(error.get("type")) in _LASTING}

@@ -53,7 +53,7 @@ _REASON = re.compile(rb'"finishReason"\s*:\s*"([^"\\]*)"')
 
 
 class GeminiCodec(WireCodec):
-    """The codec of generateContent; `limit`: the output limit of the attempt that is read."""
+    """The codec of generateContent; it is told the limit and the tools of the attempt it reads."""
 
     ended = called = "STOP"
     truncated = LENGTH
@@ -62,11 +62,12 @@ class GeminiCodec(WireCodec):
 
     def __init__(self) -> None:
         self.limit: int | None = None
+        self.tools: object = None
         self.array = False
         """Whether the caller's answer is an array of responses; set when its first byte comes."""
 
     def reader(self) -> Reader:
-        return GeminiReader(self.limit)
+        return GeminiReader(self.limit, self.tools)
 
     def identity(self, message: Json) -> str:
         return as_text(message.get("responseId"))
@@ -78,7 +79,7 @@ class GeminiCodec(WireCodec):
         return GeminiWriter(lambda: self.array)
 
     def to_events(self, body: Json) -> Iterable[Json]:
-        return GeminiReader(self.limit).body([body], whole=True)
+        return GeminiReader(self.limit, self.tools).body([body], whole=True)
 
     def read_usage(self, usage: Json) -> Usage | None:
         if not usage:
@@ -116,6 +117,10 @@ class GeminiCodec(WireCodec):
         return part_of(block)
 
     def arrived(self, call: Block) -> str | None:
+        """Return `""` also for a call that came parsed: what it lacks is unknown."""
+        came = as_json(part_of(call).get("functionCall"))
+        if came and not (call.deltas or came.get("willContinue")):
+            return ""
         joined = put_together(call)
         if joined is None:
             return ""

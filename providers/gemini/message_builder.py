@@ -75,7 +75,8 @@ class GeminiMessageBuilder(MessageBuilder):
     def _read_body(self, raw: bytes | bytearray) -> None:
         if chunks := as_list(loads(raw)):
             # This attempt's body is an array, whatever form the caller's own answer has.
-            self._attempt.see(GeminiReader(self._gemini.limit).body(chunks, whole=False))
+            reader = GeminiReader(self._gemini.limit, self._gemini.tools)
+            self._attempt.see(reader.body(chunks, whole=False))
         else:
             super()._read_body(raw)
 

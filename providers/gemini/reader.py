@@ -10,9 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from continuation.answer import blocks as _blocks
-from continuation.answer.blocks import ENDED, TEXT, THINKING, TOOL_CALL
+from continuation.answer.blocks import ENDED, TEXT, THINKING, TOOL_CALL, Block
 from continuation.answer.wire_codec import PlainReader
-from continuation.providers.gemini.parts import SIGNATURE, block_of, kind_of, plain
+from continuation.providers.gemini.declarations import is_whole
+from continuation.providers.gemini.parts import (
+    SIGNATURE,
+    block_of,
+    kind_of,
+    plain,
+    put_together,
+)
 from continuation.types import Json
 from continuation.wire import sse as _sse
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, loads
@@ -33,16 +40,20 @@ _OF_CHUNK = frozenset({"candidates", _COUNTS, "promptFeedback"})
 
 
 class GeminiReader(PlainReader):
-    """Reads one attempt; `limit`: the output limit of its request, in tokens; `None`: none."""
+    """Reads one attempt.
 
-    def __init__(self, limit: int | None) -> None:
+    `limit`: the output limit of its request, in tokens; `None`: none. `tools`: what it declares.
+    """
+
+    def __init__(self, limit: int | None, tools: object = None) -> None:
         self._limit = limit
+        self._tools = tools
         self._count = 0
         self._parsed = 0
         self._begun = False
         self._open: tuple[int, str] | None = None
-        self._streaming = False
-        """Whether the open block is a call whose arguments come in pieces."""
+        self._pieces: list[Json] | None = None
+        """The parts of the open call, whose arguments come in pieces; `None`: no such call."""
         self._usage: Json = {}
         self._beside: list[Json] = []
         self._finished = False
@@ -145,18 +156,18 @@ class GeminiReader(PlainReader):
     def _part(self, part: Json) -> Iterator[Json]:
         kind = kind_of(part)
         call = as_json(part["functionCall"]) if kind == TOOL_CALL else {}
-        goes_on = self._streaming and not call.get("name")  # only a call's first piece has a name
-        if call.get("willContinue") or (kind == TOOL_CALL and goes_on):
+        pieces = None if call.get("name") else self._pieces  # only a call's first piece has a name
+        if call.get("willContinue") or (kind == TOOL_CALL and pieces is not None):
             # A call whose arguments come in pieces (Vertex).
-            if goes_on:
+            if pieces is not None:
+                pieces.append(part)
                 yield _blocks.delta(self._count, "part_delta", part=part)
             else:
                 yield from self._stop()
                 yield self._start(block_of(part), args_verified=False)
-                self._streaming = True
+                self._pieces = [part]
             if not call.get("willContinue"):
-                self._streaming = False
-                yield from self._stop()
+                yield from self._stop(whole=self._is_whole(self._pieces or []))
         elif not plain(part):
             yield from self._whole(part, kind)
         elif text := as_text(part["text"]):
@@ -170,10 +181,10 @@ class GeminiReader(PlainReader):
         """Yield the events of a part that is a block of its own."""
         yield from self._stop()
         traits = {"loose": kind in THINKING, "sealed": kind in {TEXT, SIGNATURE}}
-        # A call in one part is whole. A signature may end any answer, so it does not show that a
-        # call before it, whose arguments were streamed, is whole.
-        traits |= {"finished": kind == TOOL_CALL, "mute": kind == SIGNATURE}
-        yield self._start(block_of(part), args_verified=True, **traits)
+        # A signature may end any answer, so it does not show that a call before it is whole.
+        whole = kind != TOOL_CALL or self._is_whole([part])
+        traits |= {"finished": whole and kind == TOOL_CALL, "mute": kind == SIGNATURE}
+        yield self._start(block_of(part), args_verified=whole, parsed=not whole, **traits)
         if kind in THINKING | {TEXT}:
             key = "text" if kind == TEXT else "thinking"
             yield _blocks.delta(self._count, f"{key}_delta", **{key: part["text"]})
@@ -184,11 +195,18 @@ class GeminiReader(PlainReader):
         self._open = self._count, as_text(block.get("type"))
         return _blocks.start(self._count, block, **traits)
 
-    def _stop(self) -> Iterator[Json]:
-        """End the open block; a call whose last piece did not come gets no end."""
-        if self._open is not None and not self._streaming:
-            yield _blocks.stop(self._open[0])
-        self._open, self._streaming = None, False
+    def _stop(self, *, whole: bool | None = None) -> Iterator[Json]:
+        """End the open block; a call whose last piece did not come (`whole=None`) gets no end."""
+        if self._open is not None and (self._pieces is None or whole is not None):
+            yield _blocks.stop(self._open[0], finished=whole is True)
+        self._open = self._pieces = None
+
+    def _is_whole(self, parts: list[Json]) -> bool:
+        """Whether its declaration proves that a call is whole; `parts`: all of it."""
+        begun, *more = parts
+        joined = put_together(Block(block_of(begun), [{"part": part} for part in more]))
+        call = as_json(begun["functionCall"])
+        return joined is not None and is_whole({**call, "args": joined[0]}, self._tools)
 
     # --- the end -------------------------------------------------------------------------------
 

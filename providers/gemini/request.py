@@ -14,6 +14,13 @@ from continuation.answer.message_builder import MessageBuilder
 from continuation.dialect import MessageBuilder as Turn
 from continuation.policy import Policy
 from continuation.providers.gemini.codec import GeminiCodec
+from continuation.providers.gemini.declarations import (
+    declaration,
+    either_case,
+    in_json_schema,
+    parameters,
+    snake,
+)
 from continuation.providers.gemini.message_builder import GeminiMessageBuilder
 from continuation.providers.gemini.parts import joined, spoken
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
@@ -68,7 +75,7 @@ class GenerateRequest(BaseRequest):
         self._config = _Setting(body, "generationConfig")
         self.limit = as_int(self._config.get("maxOutputTokens"))
         self._codec = codec or GeminiCodec()
-        self._codec.limit = self.limit
+        self._codec.limit, self._codec.tools = self.limit, body.get("tools")
         generation = _GENERATION.match(self.model)
         self._generation = int(generation[1]) if generation is not None else None
         self._hops = self._generation is not None and self._generation >= 4
@@ -83,7 +90,7 @@ class GenerateRequest(BaseRequest):
             "",
             "text/plain",
         } or any(self._config.get(kind) for kind in _SCHEMAS)
-        self._bound = calling.get("mode") == "ANY" or bool(_get(body, "continuationToken"))
+        self._bound = calling.get("mode") == "ANY" or bool(either_case(body, "continuationToken"))
         self.structured = self._shaped or self._bound
         self._asked = body
         """The body of the attempt that a token continues."""
@@ -195,7 +202,7 @@ class GenerateRequest(BaseRequest):
     @property
     def document(self) -> Json | None:
         shape = as_json(self._config.get("responseJsonSchema"))
-        return shape or as_json(_in_json_schema(self._config.get("responseSchema"))) or None
+        return shape or as_json(in_json_schema(self._config.get("responseSchema"))) or None
 
     def _calling_none(self, body: Json) -> Json:
         if not body.get("tools"):
@@ -209,12 +216,8 @@ class GenerateRequest(BaseRequest):
         return _Setting(body, "toolConfig").put("functionCallingConfig", only)
 
     def schema(self, tool: str) -> Json | None:
-        for declared in map(as_json, as_list(self.body.get("tools"))):
-            for one in map(as_json, as_list(_get(declared, "functionDeclarations"))):
-                if one.get("name") == tool:
-                    shape = as_json(_get(one, "parametersJsonSchema"))
-                    return shape or as_json(_in_json_schema(one.get("parameters"))) or None
-        return None
+        declared = declaration(self.body.get("tools"), tool)
+        return parameters(declared) or None if declared is not None else None
 
     def _limited(self, body: Json, limit: int | None) -> Json:
         self._codec.limit = self.limit if limit is None else limit
@@ -228,35 +231,18 @@ class _Setting:
 
     def __init__(self, body: Json, name: str) -> None:
         self.body = body
-        self.name = name if name in body or _snake(name) not in body else _snake(name)
+        self.name = name if name in body or snake(name) not in body else snake(name)
         self.value = as_json(body.get(self.name))
 
     def get(self, key: str) -> object:
-        return _get(self.value, key)
+        return either_case(self.value, key)
 
     def put(self, key: str, value: object) -> Json:
         """Return the request's body with another value for a key of this object."""
         return {**self.body, self.name: {**self.without(key), key: value}}
 
     def without(self, key: str) -> Json:
-        return {k: v for k, v in self.value.items() if k not in {key, _snake(key)}}
-
-
-def _in_json_schema(shape: object) -> object:
-    """Convert Gemini's own kind of schema, with types in capitals, into JSON Schema."""
-    if isinstance(shape, dict):
-        schema = {key: _in_json_schema(value) for key, value in as_json(shape).items()}
-        kind = schema.get("type")
-        return {**schema, "type": kind.lower()} if isinstance(kind, str) else schema
-    return [_in_json_schema(one) for one in as_list(shape)] if isinstance(shape, list) else shape
-
-
-def _get(given: Json, key: str) -> object:
-    return given.get(key, given.get(_snake(key)))
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower()
+        return {k: v for k, v in self.value.items() if k not in {key, snake(key)}}
 
 
 class Gemini:

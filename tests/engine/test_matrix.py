@@ -367,7 +367,7 @@ cut, all recoveries used | cut thought fox | top max_recoveries=0 | truncated, f
             text=FOX.text,
             calls=CALLED,
         )
-        for formats, ways in ((FORMATS[:1], STREAMS), (FORMATS[1:], ANYHOW))
+        for formats, ways in ((FORMATS[:3], STREAMS), (FORMATS[3:], ANYHOW))
     ),
     *(
         Scene(
@@ -476,8 +476,8 @@ REASONS: Mapping[Cell, str] = {
     ),
     **_without(
         "cut behind calls that are whole",
-        "in a body of Messages nothing stands behind the last call: it may be the cut one",
-        FORMATS[:1],
+        "in a body nothing follows the last call, and the server may have repaired its arguments",
+        FORMATS[:3],
         BODIES,
     ),
     **_without(

@@ -82,12 +82,12 @@ def test_no_text_is_missing_before_a_call_that_is_delivered(dialect: str) -> Non
     said, rest = "".join(f"{n}. {LINE}" for n in range(3)) + "3. " + LINE[:22], LINE[22:]
     outcomes = set[str]()
     with Simulator() as sim:
-        for drop in range(1, 14):
+        for drop in range(1, 18):
             sim.reset()
             sim.script(
                 [
                     end(said + rest, drop=TO_TEXT[dialect], deltas=len(said)),
-                    end(rest, WHOLE, stop="tool_use", drop=drop, deltas=200),
+                    end(rest, WHOLE, stop="tool_use", drop=drop, deltas=40),
                     end(rest, WHOLE, stop="tool_use"),
                 ]
             )

@@ -27,7 +27,7 @@ from support.drive_gemini import (
     unary,
 )
 from support.sdks.gemini import CEILING, DOORS, HALF, LONG, NEW, OLD, Door, connect, limits, run
-from support.sdks.turn import BOTH, FAST, STREAMS, How, cut, end
+from support.sdks.turn import BOTH, FAST, HOWS, STREAMS, How, cut, end
 
 import continuation
 from continuation import Policy
@@ -97,10 +97,10 @@ def test_a_call_that_stays_cut_is_never_run(
 @pytest.mark.parametrize("how", BOTH)
 @pytest.mark.parametrize("limit", [1000, CEILING])
 @pytest.mark.parametrize("stop", ["max_tokens", "end_turn"])
-def test_a_call_that_is_there_was_never_cut_whatever_the_label(
+def test_a_call_with_all_that_its_tool_declares_was_not_cut_whatever_the_label(
     sim: Simulator, how: How, limit: int, stop: str
 ) -> None:
-    """A cut one is not delivered: what is there is run, and neither touched nor paid again."""
+    """It is run, neither touched nor paid again."""
     recorder = Recorder()
     written = Reply([WHOLE], stop, usage={"candidatesTokenCount": limit})
     sim.script([written, end("Done.")])
@@ -147,6 +147,67 @@ def test_a_call_that_goes_on_lacking_what_its_tool_requires_is_never_run(
     ran = run(sim, how, limit=CEILING, tools=tools)
     assert [call.args for call in ran.calls] == [WRITE]
     assert ran.told.outcome is Outcome.TRUNCATED
+
+
+PATH_ONLY = ToolUse("Write", {"path": "a.txt"})
+"""What the server makes of a call that was cut in the long argument, which its tool has as well."""
+LIVE = Policy(backoff_seconds=0.0, stream_tool_calls="live")
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("said", [[PATH_ONLY], ["I write. ", PATH_ONLY]], ids=["call", "text"])
+@pytest.mark.parametrize("policy", [FAST, LIVE], ids=["held", "live"])
+def test_a_call_without_an_optional_argument_at_the_limit_is_asked_for_again(
+    sim: Simulator, how: How, door: Door, said: list[Any], policy: Policy
+) -> None:
+    recorder = Recorder()
+    sim.script([cut(*said), end("I write. ", WHOLE), end("Done.")])
+    ran = run(sim, how, door=door, policy=policy, limit=1000, tools=[recorder.tool(how)])
+    assert recorder.runs == [WRITE]
+    assert limits(sim)[:2] == [1000, CEILING]
+    assert ran.text.endswith("Done.")
+
+
+STAYS_CUT: dict[str, Any] = {
+    "explain": FAST,
+    "drop": Policy(truncated_tool_call="drop"),
+    "retry_smaller": Policy(truncated_tool_call="retry_smaller", backoff_seconds=0.0),
+    "complete": Policy(truncated_tool_call="complete", complete_seams="any", backoff_seconds=0.0),
+    "live": LIVE,
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("policy", STAYS_CUT)
+def test_a_call_that_stays_without_an_optional_argument_at_the_limit_is_never_run(
+    sim: Simulator, how: How, door: Door, policy: str
+) -> None:
+    recorder = Recorder()
+    sim.script([cut("I write. ", PATH_ONLY)] * 3)
+    tools = [recorder.tool(how)]
+    ran = run(sim, how, door=door, policy=STAYS_CUT[policy], limit=CEILING, tools=tools)
+    assert recorder.runs == []
+    assert ran.calls == []
+    assert ran.told.outcome is Outcome.TRUNCATED
+
+
+@pytest.mark.parametrize("how", BOTH)
+def test_of_parallel_calls_only_the_last_may_be_cut(sim: Simulator, how: How) -> None:
+    recorder = Recorder()
+    sim.script([cut(PATH_ONLY, PATH_ONLY), end("Done.")])
+    run(sim, how, door="chats", limit=CEILING, tools=[recorder.tool(how)])
+    assert recorder.runs == [{"path": "a.txt", "content": ""}]
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_call_of_an_answer_that_ended_by_itself_is_run_as_it_is(sim: Simulator, how: How) -> None:
+    recorder = Recorder()
+    sim.script([end(PATH_ONLY), end("Done.")])
+    run(sim, how, door="chats", limit=1000, tools=[recorder.tool(how)])
+    assert recorder.runs == [{"path": "a.txt", "content": ""}]
+    assert set(limits(sim)) == {1000}
 
 
 @pytest.mark.parametrize("how", STREAMS)
@@ -200,6 +261,25 @@ def test_pieces_that_end_open_are_no_call(reason: str | None) -> None:
     refused = ValueError("no")
     driven = ask([sse([chunk(text("I write. ")), *OPEN, *end]), *[refused] * 4])
     assert not any("functionCall" in part for part in parts(driven))
+
+
+PATH = {"properties": {"path": {"type": "string"}}}
+FILE = {"properties": {**PATH["properties"], "content": {"type": "string"}}}
+
+
+@pytest.mark.parametrize("schema", [PATH, FILE, None], ids=["all", "one missing", "undeclared"])
+def test_pieces_that_end_at_the_limit_are_a_call_if_its_declaration_has_no_more(
+    schema: Any,
+) -> None:
+    declared = [{"name": "Write", "parametersJsonSchema": schema}] if schema else []
+    tools = [{"functionDeclarations": declared}]
+    cut_off = sse([*CLOSED, chunk(text(""), reason="MAX_TOKENS")])
+    driven = ask([cut_off, sse([chunk(call(path="a.txt", content="b")), STOP])], tools=tools)
+    assert len(driven.requests) == (1 if schema is PATH else 2)
+    refused = ValueError("no")
+    driven = ask([cut_off, *[refused] * 4], tools=tools)
+    shown = any("functionCall" in part for part in parts(driven))
+    assert shown is (schema is PATH)
 
 
 def sse_of(driven: Any, chunks: list[Chunk]) -> bytes:

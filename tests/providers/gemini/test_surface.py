@@ -156,13 +156,14 @@ def test_an_empty_answer_does_not_take_the_place_of_half_a_one(empty: str, strea
 
 SIGNED = text("", thoughtSignature=SIGNATURE)
 NOTE = call("note", path="a.txt")
+WHOLE = call("note", path="a.txt", body="")
 LIMITED: dict[str, Any] = {"reason": "MAX_TOKENS", "said": 65_536}
 DONE = [chunk(text("Done."), reason="STOP")]
 BEHIND = {
-    "a signature": [chunk(NOTE), chunk(SIGNED, **LIMITED)],
-    "a signature in its chunk": [chunk(NOTE, SIGNED, **LIMITED)],
+    "a signature": [chunk(WHOLE), chunk(SIGNED, **LIMITED)],
+    "a signature in its chunk": [chunk(WHOLE, SIGNED, **LIMITED)],
     "a text": [chunk(NOTE, SIGNED, text("And so "), **LIMITED)],
-    "nothing": [chunk(NOTE, reason="STOP", said=65_536)],
+    "nothing": [chunk(WHOLE, reason="STOP", said=65_536)],
 }
 
 
@@ -188,9 +189,10 @@ def runs(*answers: list[Chunk], model: str, streamed: bool) -> tuple[list[str], 
     ("behind", "streamed"),
     [(name, streamed) for name in BEHIND for streamed in {len(BEHIND[name]) > 1, True}],
 )
-def test_a_call_at_the_limit_is_whole_and_run_and_not_asked_for_again(
+def test_a_call_at_the_limit_that_is_proven_whole_is_run_and_not_asked_for_again(
     behind: str, streamed: bool
 ) -> None:
+    """Its declaration has no argument that it lacks, or something follows it."""
     assert runs(BEHIND[behind], DONE, model=NEW, streamed=streamed) == (["a.txt"], 2)
 
 

@@ -83,10 +83,10 @@ def test_a_forced_call_at_the_ceiling_is_asked_for_no_more(
 
 
 def test_whole_calls_at_the_ceiling_are_returned(sim: Simulator, how: How) -> None:
-    # Argument text comes raw in a JSON body as well: it shows that the last call is whole.
+    # In a body nothing follows the last call, whose arguments the server may have repaired.
     sim.script([cut(ToolUse("Read", {"path": "b"}), written())])
     ran = run(sim, how, max_tokens=CEILING)
-    assert len(ran.calls) == 2
+    assert len(ran.calls) == (2 if streamed(how) else 1)
     assert ran.finish == "length"
     assert len(sim.posts) == 1
 

@@ -122,10 +122,22 @@ def test_a_call_that_was_not_cut_passes_byte_for_byte(name: str, way: str) -> No
 @ways
 @pytest.mark.parametrize("name", [name for name in ODD if name != "nothing"])
 def test_a_call_that_stood_there_when_the_limit_came_is_kept(name: str, way: str) -> None:
+    """Unless the server may have parsed it: strict JSON, in one piece."""
     no_way_out = replace(FAST, model_max_output_tokens=LIMIT)
     said, driven = asked(way, ODD[name], "length", no_way_out)
-    assert arguments_in(b"".join(driven.pieces)) == arguments_in(said)
+    limited = not way.startswith("responses")
+    one = not way.endswith("streamed") or len(pieces(ODD[name])) == 1
+    kept = "" if limited and one and strict(ODD[name]) else arguments_in(said)
+    assert arguments_in(b"".join(driven.pieces)) == kept
     assert len(driven.requests) == 1
+
+
+def strict(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 @ways
