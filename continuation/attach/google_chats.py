@@ -2,7 +2,8 @@
 
 Two things cannot be done in the HTTP client. A streamed chat records one content for each chunk,
 and nothing at all, the user's message included, if one chunk had no content: it has to record one
-content for the whole answer. And a call that asks for the bare HTTP response must not be healed.
+content for the whole answer, and the user's message in any case. And a call that asks for the bare
+HTTP response must not be healed.
 
 The objects get subclasses of their own classes, made here at run time: `isinstance` holds, what
 was patched on an object stays patched, and objects of other clients do not change.
@@ -67,9 +68,10 @@ class _Chats:
 
 
 class _Memory:
-    """Records a streamed answer in a chat's history as one model turn.
+    """Records an answer in a chat's history: a streamed one as one model turn.
 
-    A healed answer is valid if it has parts; otherwise the SDK decides what is valid.
+    A healed answer is valid if it has parts; otherwise the SDK decides what is valid. Of a cut one
+    without content, only the user's turn is kept: Vertex refuses an empty model turn.
     """
 
     _latest: Any = None
@@ -77,14 +79,18 @@ class _Memory:
 
     def record_history(self, user_input: Any, model_output: Sequence[Any], is_valid: bool) -> None:
         latest, self._latest = self._latest, None
-        if latest is not None and model_output and (turn := _one(model_output)).parts:
-            try:
-                found = report(latest)
-            except TypeError:  # the chunk carries no report id
-                found = last_report()
-            cut = found is not None and found.outcome in _OURS
+        try:
+            found = report(latest) if latest is not None else last_report()
+        except TypeError:  # the chunk carries no report id
+            found = last_report()
+        cut = found is not None and found.outcome in _OURS
+        turn = _one(model_output) if model_output else None
+        if turn is not None and turn.parts and latest is not None:
             model_output, is_valid = [turn], is_valid or cut
-        super().record_history(user_input, model_output, is_valid)  # type: ignore[misc]
+        empty = cut and not (turn is not None and turn.parts)
+        super().record_history(user_input, model_output, is_valid and not empty)  # type: ignore[misc]
+        if empty:
+            self._curated_history.append(user_input)
 
 
 class _Chat(_Memory):

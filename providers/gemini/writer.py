@@ -16,14 +16,15 @@ from continuation.wire.json_values import as_json, as_list, as_text, dumps
 from continuation.wire.text_template import PlainWriter
 
 _NO_TEXT: Json = {"text": ""}
-"""Part of an answer without content: a chat takes one without parts for a failed turn, drops it."""
+"""Part of a chunk without content: a chat takes one without parts for a failed turn, drops it."""
 
 
 class GeminiWriter(Writer):
     """Writes one answer. Parts that are no plain text are held until text or the end follows.
 
-    So all calls come in one chunk, and the end has a part: a chat records a content for each chunk,
-    and the provider refuses calls in different contents when their results are sent.
+    So all calls come in one chunk, and the end of an answer with content has a part: a chat records
+    a content for each chunk, and the provider refuses calls in different contents when their
+    results are sent. An answer without content has no parts: Vertex would refuse an empty text.
     """
 
     def __init__(self, array: Callable[[], bool]) -> None:
@@ -69,18 +70,20 @@ class GeminiWriter(Writer):
 
     def closing(self, blocks: Sequence[Block], delta: Json) -> bytes:
         ending = {**delta, "stop_reason": delta.get("stop_reason") or LENGTH}
-        return self._chunk(self._end(ending, self._waiting or [_NO_TEXT]), last=True)
+        return self._chunk(self._end(ending, self._last_parts(blocks)), last=True)
 
     def end(self, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
-        parts, self._waiting = self._waiting or [_NO_TEXT], []
+        parts, self._waiting = self._last_parts(blocks), []
         return self._chunk(self._end(delta, parts), usage, last=True)
 
     def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> Json:
         self._message = message
-        parts = merged(blocks) or [_NO_TEXT]
-        return self._response(self._end(delta, parts), usage)
+        return self._response(self._end(delta, merged(blocks)), usage)
 
     # --- chunks --------------------------------------------------------------------------------
+
+    def _last_parts(self, blocks: Sequence[Block]) -> list[Json]:
+        return self._waiting or ([_NO_TEXT] if blocks else [])
 
     def _flush(self, *more: Json) -> bytes:
         """Return a chunk with the held parts, then one chunk for each of `more`."""

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.sdks.formats import FORMATS, MAKES, request
+from support.sdks.formats import FORMATS, MAKES, THINKS, request
 from support.sdks.messages import NEW, OLD, Ran, ask
-from support.sdks.turn import FAST, cut, end, play
+from support.sdks.turn import FAST, HOWS, How, cut, end, play
 
 from continuation import Outcome, Policy
 from continuation.simulator import Reply, Scenario, Simulator, Text, Thinking, ToolUse
@@ -96,3 +96,19 @@ def test_no_text_is_missing_before_a_call_that_is_delivered(dialect: str) -> Non
             assert ran.text == said + rest
             outcomes.add(ran.told.outcome)
     assert outcomes == {Outcome.PARTIAL, Outcome.HEALED}
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("dialect", FORMATS)
+def test_an_answer_without_text_has_no_empty_one_and_the_chat_continues(
+    dialect: str, how: How
+) -> None:
+    """Thinking used the limit up twice: what goes back to the provider has no empty block."""
+    scenario = Scenario(thinking="all", strict_signatures=True)
+    asked = request(dialect, 2_000, THINKS[dialect])
+    with Simulator("The quick brown fox.", scenario) as sim:
+        ran = play(MAKES[dialect](), how, sim, asked)
+        assert (ran.text, len(sim.posts)) == ("", 2)
+        sim.script([end("Next.")])
+        assert play(MAKES[dialect](), "sync", sim, ran.following(asked)).text == "Next."
+        assert [post.status for post in sim.posts if post.method == "POST"] == [200] * 3

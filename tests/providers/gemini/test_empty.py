@@ -5,9 +5,12 @@ Today's SDK forgets what the user asked when such an answer comes in a chat.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from support.sdks.gemini import CEILING, DOORS, LONG, NEW, Door, connect, limits, run, speakers
-from support.sdks.turn import BOTH, How
+from google.genai import types
+from support.sdks.gemini import CEILING, DOORS, LONG, NEW, Door, Ran, connect, limits, run, speakers
+from support.sdks.turn import BOTH, HOWS, How, body_of, end, play
 
 import continuation
 from continuation.simulator import Scenario, Simulator
@@ -18,6 +21,8 @@ STORY = (
     "One of the sons rode out to look for the sea, and he came back as an old man."
 )
 SHAPES = range(1, 9)
+SIGNED = 6
+"""An empty text with a signature, which the provider takes back."""
 
 
 @pytest.mark.parametrize("how", BOTH)
@@ -40,7 +45,31 @@ def test_at_the_ceiling_it_ends_and_says_why(shape: int, how: How) -> None:
         assert (ran.text, ran.reasons) == ("", ["MAX_TOKENS"])
         assert ran.told.reason == "thinking used the whole limit: no visible text"
         assert len(sim.posts) == 1
-        assert speakers(ran) == ["user", "model"], "what was asked is not forgotten"
+        assert bool(ran.parts) is (shape == SIGNED), "Vertex refuses a turn with an empty text"
+        answer = ["model"] if shape == SIGNED else []
+        assert speakers(ran) == ["user", *answer], "what was asked is not forgotten"
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("vertex", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_chat_continues_after_thinking_used_up_the_limit_twice(
+    shape: int, how: How, vertex: bool
+) -> None:
+    scenario = Scenario(thinking="all", empty_shape=shape, strict_signatures=True)
+    with Simulator(answer=STORY, scenario=scenario) as sim:
+        ran = run(sim, how, door="chats", vertex=vertex)
+        assert limits(sim) == [1000, CEILING]
+        assert bool(ran.parts) is (shape == SIGNED)
+        sim.script([end("And so on.")])
+        more = types.Content(role="user", parts=[types.Part(text="And then?")])
+        following: Any = {"model": NEW, "contents": [*ran.history, more], "config": {}}
+        assert play(Ran(vertex=vertex), "sync", sim, following, None).text == "And so on."
+        contents = body_of(sim.posts[-1])["contents"]
+        assert [part["text"] for c in contents for part in c["parts"] if part["text"]] == [
+            "Go.",
+            "And then?",
+        ]
 
 
 @pytest.mark.parametrize("how", ["sync", "async-stream"])
