@@ -325,7 +325,9 @@ class Outgoing:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     """Headers to set on top of the caller's; an empty value removes one."""
     refusal: bytes | None = None
-    """The body of a 400 that states why the request is not sent: it would mean something else."""
+    """The body of an error that states why the request is not sent: it would mean something else"""
+    status: int = 400
+    """The status of that error."""
 
 
 _UNTYPED = frozenset({"", "text/plain", "application/octet-stream"})

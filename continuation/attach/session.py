@@ -213,7 +213,7 @@ class Session:
     def _prepare(self, send: Send) -> httpx2.Request | httpx2.Response:
         """Return the request for an attempt: the caller's own, or one like it.
 
-        If none must be sent, return the response: what was saved, or the refusal, with status 400.
+        If none must be sent, return the response: what was saved, or the refusal.
         """
         self._live = self._error = self._until = None
         if send.bounded and send.seconds is not None:
@@ -229,7 +229,9 @@ class Session:
             return original
         if outgoing.refusal is not None:
             head = {"content-type": "application/json"}
-            made = httpx2.Response(400, headers=head, content=outgoing.refusal, request=original)
+            made = httpx2.Response(
+                outgoing.status, headers=head, content=outgoing.refusal, request=original
+            )
             made.elapsed = datetime.timedelta()
             return made
 

@@ -27,7 +27,7 @@ from continuation.chains.replay import (
     references,
     replay,
 )
-from continuation.chains.stores import Alias, Entry, Find, KeptTurn, Key, Lost, Store
+from continuation.chains.stores import Alias, Entry, Find, KeptTurn, Key, Lost, MemoryStore, Store
 from continuation.history.types import Body
 
 _MOST_HOPS: Final = 4096
@@ -46,14 +46,20 @@ class Rewritten:
 
 
 def entries_for(
-    first: Body, output: list[Any], *, given: str, held: str | None, content: bool = True
+    first: Body,
+    output: list[Any],
+    *,
+    given: str,
+    held: str | None,
+    shown: str | None = None,
+    content: bool = True,
 ) -> dict[str, Entry]:
     """Return what must be kept of a turn, by response id; mostly nothing.
 
     `first` is the body of the first attempt as it was sent, after `rewrite`; `output` the items
     that the caller gets; `given` the id that the caller gets; `held` the id under which the server
-    holds that very answer, None if recoveries were joined to it; `content`: whether the content of
-    a turn may be kept, where that is needed.
+    holds that very answer, None if recoveries were joined to it; `shown` the id of the first
+    attempt's response; `content`: whether the content of a turn may be kept, where that is needed.
 
     A joined turn of a conversation is `Lost`: what the conversation held at that time is unknown.
     """
@@ -68,7 +74,7 @@ def entries_for(
     else:
         items = as_items(first.get("input")) + carried(output, stored=True)
         if fits(items):
-            return {given: KeptTurn(first.get(ANCHOR), items)}
+            return {given: KeptTurn(first.get(ANCHOR), items, shown)}
         reason = f"its {len(items)} items are too large to be kept"
     return {given: Lost(reason)}
 
@@ -171,12 +177,22 @@ class Tenant:
     content: bool = True
     """Whether a turn's content may be kept, where that is needed."""
 
-    def keep(self, first: Body, output: list[Any], *, given: str, held: str | None) -> bool:
+    def keep(
+        self,
+        first: Body,
+        output: list[Any],
+        *,
+        given: str,
+        held: str | None,
+        shown: str | None = None,
+    ) -> bool:
         """Keep what `entries_for` returns; call it before the terminal bytes leave.
 
         Returns False if something should have been kept and could not be.
         """
-        entries = entries_for(first, output, given=given, held=held, content=self.content)
+        entries = entries_for(
+            first, output, given=given, held=held, shown=shown, content=self.content
+        )
         # None replaces what `promise` kept: the answer is the server's own after all.
         return self.store.put({self._key(given): entries.get(given)})
 
@@ -220,6 +236,18 @@ class Tenant:
         if entry is None and self.beside is not None:
             entry = self.store.get(Key(self.upstream, self.beside, name))
         return entry
+
+    def note(self, name: str) -> None:
+        """Note that the caller got this response as the server has it.
+
+        A store that outlives the process needs no note: it has all turns that were healed.
+        """
+        if isinstance(self.store, MemoryStore):
+            self.store.note(self._key(name))
+
+    def knows(self, name: str) -> bool:
+        """Whether a response without an entry was not healed, as far as the store can tell."""
+        return not isinstance(self.store, MemoryStore) or self.store.noted(self._key(name))
 
     def _key(self, name: str) -> Key:
         return Key(self.upstream, self.credential, name)

@@ -21,6 +21,8 @@ MONTH: Final = 30 * 24 * 3600.0
 """Seconds; a response that is older is no longer kept by OpenAI either."""
 OVERHEAD: Final = 200
 """Bytes that an entry takes beside its content, roughly."""
+MOST_NOTED: Final = 50_000
+"""Responses of which a process knows that they were not healed: some 5 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class KeptTurn:
 
     No single response holds it: the server knows only attempts, and a recovery prompt.
     """
+    first: str | None = None
+    """Id of the first attempt's response, which the server shows to those who may continue it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +87,8 @@ def encode(entry: Entry) -> bytes:
             document: Mapping[str, Any] = {"to": to}
         case Lost(why):
             document = {"lost": why}
-        case KeptTurn(base, items):
-            document = {"base": base, "items": items}
+        case KeptTurn(base, items, first):
+            document = {"base": base, "items": items, "first": first}
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "surrogatepass")
 
@@ -97,7 +101,7 @@ def decode(data: bytes) -> Entry:
             return Alias(document["to"])
         if "lost" in document:
             return Lost(document["lost"])
-        return KeptTurn(document["base"], document["items"])
+        return KeptTurn(document["base"], document["items"], document.get("first"))
     except (ValueError, LookupError, TypeError):
         # Passing the request on would show the model half a turn.
         return Lost("its record cannot be read")
@@ -149,6 +153,7 @@ class MemoryStore:
         self._salt = os.urandom(16)
         self._lock = threading.Lock()
         self._entries: OrderedDict[bytes, tuple[float, bytes]] = OrderedDict()
+        self._unchanged: OrderedDict[bytes, None] = OrderedDict()
         self._size = 0
         self._open = True
 
@@ -171,9 +176,23 @@ class MemoryStore:
             self._make_room(now - self._age)
         return True
 
+    def note(self, key: Key) -> None:
+        """Note a response that the caller got as the server has it."""
+        digest = key.digest(self._salt)
+        with self._lock:
+            self._unchanged[digest] = None
+            self._unchanged.move_to_end(digest)
+            if len(self._unchanged) > MOST_NOTED:
+                self._unchanged.popitem(last=False)
+
+    def noted(self, key: Key) -> bool:
+        """Whether `note` was called for a response, and it is among the last `MOST_NOTED`."""
+        return key.digest(self._salt) in self._unchanged
+
     def close(self) -> None:
         with self._lock:
             self._open = False
+            self._unchanged.clear()
             self._entries.clear()
             self._size = 0
 

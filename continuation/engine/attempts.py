@@ -575,6 +575,11 @@ class Attempts:
         entries = chain.promise(self.policy, given) if chain is not None else None
         return entries is None or (yield from self._consult("write", entries)) is True
 
+    def unchanged(self, given: str | None) -> None:
+        """Note that the caller gets answer `given` as its server has it."""
+        if (chain := self.request.chain) is not None:
+            chain.unchanged(self.policy, given or "")
+
     def keep(self) -> Script:
         """Keep the turn in the chain store, for requests that continue from it."""
         chain = self.request.chain

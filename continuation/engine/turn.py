@@ -152,6 +152,8 @@ class Turn:
         """The last recovery was a prefill."""
         self._broke: BaseException | None = None
         """The error that broke off the caller's own attempt, if one did."""
+        self._first_id: str | None = None
+        """The id of the first attempt's answer, in formats that have ids."""
         self._completion: CallCompletion | None = None
         """Completes the call that was cut last, if policy asks for that."""
         self._attempts: Attempts
@@ -228,6 +230,7 @@ class Turn:
             known = decide(Situation(result=labels, looked=False, used_up=full))
         if labels is not None and known is not None and known.outcome is not None:
             self._ledger.record(labels)
+            self._attempts.unchanged(labels.id)
             self.recorder.rows.append(known.row)
             self.recorder.finish(known.outcome, known.reason, stop=labels.raw)
             if reply is labels:
@@ -238,6 +241,7 @@ class Turn:
             return
         self._broke = error
         result = self._ended(reply)
+        self._first_id = result.id
         while True:
             yield Emit(self._answer.take())
             if result.stop is Stop.LENGTH:
@@ -591,6 +595,7 @@ class Turn:
         closing = self._closing(decision, outcome, situation)
         end = ending(closing, situation)
         if end.stop is None:
+            self._attempts.unchanged(self._first_id)
             if not situation.unkept:
                 yield from self._attempts.keep()
             reason = end.reason or decision.reason

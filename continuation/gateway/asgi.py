@@ -269,7 +269,7 @@ class Gateway:
         settings = self.config.vendor_settings(upstream.vendor) if upstream.vendor else None
         url = httpx2.URL(f"{url.scheme}://{url.netloc.decode('ascii')}{target}")
         turn = GatewayTurn(self, caller, dialect, transport)
-        await turn.run(upstream.name, url, path, headers, settings or {})
+        await turn.run(upstream.name, method, url, path, headers, settings or {})
 
     def _headers(self, caller: Caller, upstream: Upstream) -> Headers:
         headers = [item for item in end_to_end(caller.headers) if item[0] not in _FOR_GATEWAY]

@@ -82,6 +82,7 @@ class GatewayTurn:
     async def run(
         self,
         upstream: str,
+        method: str,
         url: httpx2.URL,
         path: str,
         headers: Headers,
@@ -104,7 +105,7 @@ class GatewayTurn:
             if _ENCODING not in headers:
                 headers.append(_ENCODING)
             self._request = httpx2.Request(
-                "POST",
+                method,
                 url,
                 headers=headers,
                 content=raw,

@@ -73,6 +73,10 @@ class Chained(Protocol):
         """Return a function that records that the answer of this id will be healed; or `None`."""
         ...
 
+    def unchanged(self, policy: Policy, given: str) -> None:
+        """Note that the caller gets the answer of this id as the server has it."""
+        ...
+
     def record(self) -> Callable[[], bool] | None:
         """Return a function that stores the turn after its end is written; `None`: no need."""
         ...

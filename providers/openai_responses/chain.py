@@ -1,8 +1,9 @@
 """The chain of a Responses request: what `previous_response_id` means after a turn was healed.
 
-The caller knows a healed turn by its first attempt's id, under which the server has half of it.
-`continuation.chains` stores the whole turn and rewrites the requests that continue it; this module
-chooses the store and the tenant for a request, and when to ask.
+The caller knows a healed stream by its first attempt's id, under which the server has half of it,
+and a healed body by an id that no server has. `continuation.chains` stores the whole turn and
+rewrites the requests that continue it; this module chooses the store and the tenant for a request,
+and when to ask.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from continuation.policy import Policy, file_of, is_url
+from continuation.providers.openai_responses.items import JOINED, held_as
 from continuation.types import Json, Request
 from continuation.wire.json_values import as_json, as_list, as_text, dumps, loads
 
@@ -22,6 +24,18 @@ if TYPE_CHECKING:
 
 _ANCHOR = "previous_response_id"
 _NOT_FOUND = "previous_response_not_found"
+_STORE_DOWN = "the chain store did not tell what that response stands for"
+_NOT_KEPT = (
+    "Previous response with id '{name}' not found: `continuation` joined it from several answers,"
+    " so no server has it, and it is not kept here (policy chain_store)"
+)
+_ONLY_HALF = (
+    "Previous response with id '{name}' not found in full: the server has only a truncated response"
+    " under this id, and whether `continuation` completed it elsewhere is not known here (policy"
+    " chain_store)"
+)
+_OTHER_REASONS = frozenset({"content_filter"})
+"""Why a response is incomplete that is never healed."""
 _ITEM_LOST = re.compile(r"Item with id '[^']*' not found")
 
 _stores: dict[str, Store] = {}
@@ -72,11 +86,15 @@ class Chain:
         failed."""
         self._cleared = True
         """Whether the caller may continue that response, and its content is known."""
+        self._why = _STORE_DOWN
+        """Why it is not known what that response stands for, where it is not."""
+        self._smallest: int | None = None
+        """Tokens: answers with a smaller limit are not healed; `None`: none is, by policy."""
         self._made: Rewritten | None = None
         """The rewritten request; `None`: it was sent unchanged."""
         self._promised = ""
         """The id of an answer that the store knows is being healed; `""`: none."""
-        self._finished: tuple[Json, Json] | None = None
+        self._finished: tuple[Json, Json, str] | None = None
 
     def _tenant(self) -> Tenant:
         from continuation.chains.rules import Tenant
@@ -97,27 +115,48 @@ class Chain:
     def recall(self, policy: Policy) -> Callable[[], object] | None:
         """Return a function that looks up the response the request names; `None`: it names none."""
         self._follow(policy)
+        self._smallest = policy.leave_limits_below if policy.enabled else None
         name = self._asked.get(_ANCHOR)
-        return (lambda: self._tenant().recall(name)) if isinstance(name, str) and name else None
+        if not isinstance(name, str) or not name:
+            return None
+        tenant = self._tenant()
+        return lambda: (*tenant.recall(name), tenant.knows(name))
 
     def recalled(self, found: Any) -> None:
         """Take the result of that function; `None`: the store failed or took too long."""
-        self._known, owned = found if found is not None else (None, False)
-        self._cleared = self._known == {} or (owned and self._seen)
+        self._known, owned, knows = found if found is not None else (None, False, False)
+        if self._known == {} and as_text(self._asked.get(_ANCHOR)).startswith(JOINED):
+            self._known, self._why = None, _NOT_KEPT
+        elif self._known == {}:
+            self._cleared = knows or self._smallest is None
+        else:
+            self._cleared = owned and self._seen
 
     @property
     def doubtful(self) -> str:
-        """The id of the named response if its server must be asked for it first; else `""`.
+        """The id of the response that its server must be asked for first; `""`: of none.
 
-        The store has it, but perhaps of another caller; or the store failed.
+        The store has the named one, but perhaps of another caller; or the store failed; or it is
+        lost with its process, so that another process may have healed the named one.
         """
-        return "" if self._cleared else as_text(self._asked.get(_ANCHOR))
+        if self._cleared:
+            return ""
+        name = as_text(self._asked.get(_ANCHOR))
+        return getattr((self._known or {}).get(name), "first", None) or name
 
     def clear(self, answer: bytes | None) -> bool:
         """Take the server's copy of the doubtful response (`None`: an error); whether to rewrite.
 
-        If the store failed, a response that the server has whole is taken for not healed.
+        A response of which the store tells nothing is taken for not healed if the server has it
+        whole.
         """
+        if self._known == {}:
+            self._cleared = True
+            if answer is not None and self._was_healed(answer):
+                self._known, self._why = None, _ONLY_HALF
+            elif answer is not None:
+                self._tenant().note(as_text(self._asked.get(_ANCHOR)))
+            return True
         if self._known is None:
             self._cleared = True
             if answer is not None and _is_whole(answer):
@@ -125,6 +164,18 @@ class Chain:
             return True
         self._cleared = answer is not None
         return self._cleared
+
+    def _was_healed(self, answer: bytes) -> bool:
+        """Whether a process of ours may have healed a response of which the server has this."""
+        try:
+            shown = as_json(loads(answer))
+        except ValueError:
+            return False
+        limit, why = shown.get("max_output_tokens"), as_json(shown.get("incomplete_details"))
+        small = isinstance(limit, int) and limit < (self._smallest or 0)
+        left_alone = small or shown.get("background") is True or why.get("reason") in _OTHER_REASONS
+        known = shown.get("id") == self._asked.get(_ANCHOR) and bool(shown.get("status"))
+        return known and not left_alone and not _is_whole(answer)
 
     def rewritten(self) -> Json | bytes | None:
         """Return the body to send so that the model sees the merged turn.
@@ -157,7 +208,7 @@ class Chain:
         from continuation.chains.replay import ChainLost
 
         if self._known is None:
-            raise ChainLost("the chain store did not tell what that response stands for")
+            raise ChainLost(self._why.format(name=name))
         return self._known.get(name)
 
     def _tried(self, ask: Callable[[Any], Rewritten | None]) -> Json | bytes | None:
@@ -178,17 +229,28 @@ class Chain:
     def promise(self, policy: Policy, given: str) -> Callable[[], bool] | None:
         """Return a function that records that an answer will be healed; `None`: no need.
 
-        From then on no request continues the server's half of it, even if this process dies.
+        From then on no request continues the server's half of it, even if this process dies. Of a
+        body the caller never gets the id of that half.
         """
         self._follow(policy)
-        if self._promised or not given or self.sent.get("store") is False:
+        streamed, stored = self.sent.get("stream") is True, self.sent.get("store") is not False
+        if self._promised or not (given and streamed and stored):
             return None
         self._promised = given
         return lambda: self._tenant().promise(given)
 
-    def finished(self, response: Json, last: Json) -> None:
-        """Note the response that the caller is about to get, and the last attempt's own."""
-        self._finished = response, last
+    def finished(self, response: Json, last: Json, first: str) -> None:
+        """Note the response that the caller is about to get.
+
+        `last`: the last attempt's own; `first`: the id of the first attempt's.
+        """
+        self._finished = response, last, first
+
+    def unchanged(self, policy: Policy, given: str) -> None:
+        """Note that the caller gets this response as the server has it."""
+        self._follow(policy)
+        if given and self.patience is None and self.sent.get("store") is not False:
+            self._tenant().note(given)
 
     def record(self) -> Callable[[], bool] | None:
         """Return a function that stores the turn if the server's differs; `None`: no need."""
@@ -197,14 +259,17 @@ class Chain:
         if self._finished is None:  # the caller gets the answer as the server has it
             given = self._promised
             return (lambda: self._tenant().forget(given)) if given else None
-        response, last = self._finished
+        response, last, first = self._finished
         given, output = as_text(response.get("id")), as_list(response["output"])
         if not given:
             return None
         # If a repeated request was answered whole, the server has that answer, under another id.
-        same = last.get("id") and as_list(last.get("output")) == output
-        held = as_text(last.get("id")) if same and last.get("status") == "completed" else None
-        return lambda: self._tenant().keep(self.sent, output, given=given, held=held)
+        held, tenant = held_as(last, output) or None, self._tenant()
+        if held == given:
+            tenant.note(given)
+            if not self._promised:
+                return None
+        return lambda: tenant.keep(self.sent, output, given=given, held=held, shown=first)
 
 
 def _is_whole(answer: bytes) -> bool:

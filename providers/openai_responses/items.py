@@ -34,6 +34,8 @@ _PREFIXES: Final = {"message": "msg", "function_call": "fc", "custom_tool_call":
 ALONE: Final = frozenset({"web_search_call", "compaction"})
 """Items of the provider's that a request may contain without an id. A program needs its id."""
 RESENT: Final = PARTS | THINKING | ALONE
+JOINED: Final = "resp_joined_"
+"""How the id of a response begins that no server has, because several answers were joined to it."""
 
 
 def kind_of(item: Json) -> str:
@@ -68,6 +70,22 @@ def half(item: Json) -> bool:
     if item.get("type") != "function_call":
         return False
     return item.get("status") == "incomplete" or breaks_off(as_text(item.get("arguments")))
+
+
+def held_as(response: Json, output: Sequence[object]) -> str:
+    """Return the id under which the server holds this output; `""`: under none.
+
+    `response`: the server's own. The status of an item is no part of what was said.
+    """
+    own = [{**as_json(item), "status": None} for item in as_list(response.get("output"))]
+    same = own == [{**as_json(item), "status": None} for item in output]
+    stored = response.get("store") is not False and response.get("status") != "failed"
+    return as_text(response.get("id")) if same and stored else ""
+
+
+def joined_id() -> str:
+    """Return an id for a response that no server has: whoever continues from it is refused."""
+    return JOINED + uuid.uuid4().hex
 
 
 # --- as input of a later request ----------------------------------------------------------------

@@ -19,13 +19,19 @@ from continuation.providers.openai_common import errors
 from continuation.providers.openai_common.request import OpenAIRequest
 from continuation.providers.openai_responses.chain import Chain, store
 from continuation.providers.openai_responses.codec import ResponsesCodec
-from continuation.providers.openai_responses.items import ALONE
+from continuation.providers.openai_responses.items import ALONE, JOINED
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
 from continuation.wire import sse
 from continuation.wire.json_values import as_json, as_list, as_text, dumps
 from continuation.wire.request import BaseRequest, read_body
 
-_PATH = re.compile(r"/responses(/compact)?/?$")
+_PATH = re.compile(r"/responses(/compact|/input_tokens)?/?$")
+_JOINED_PATH = re.compile(rf"/responses/({JOINED}[^/]*)(/|$)")
+_GONE = (
+    "Response with id '{name}' not found: `continuation` joined it from several answers, so the"
+    " server cannot show, cancel or delete it; the answer that you received is all of it, and a"
+    " request can continue from it by `previous_response_id`"
+)
 # The server answers outside this exchange, or stores the answer where we cannot replace it.
 _FOREIGN = ("background", "conversation")
 # Errors about items that a server refuses as input: ids, reasoning, its content, their order.
@@ -33,6 +39,10 @@ _ITEMS = re.compile(
     r"encrypted|reasoning|\bitems?\b|\binput\[\d+\]|summary|phase|web_search_call", re.IGNORECASE
 )
 _PLAIN = ("type", "role", "content")
+_NO_ANSWER = {
+    "/compact": "the request compacts a conversation",
+    "/input_tokens": "the request counts tokens",
+}
 
 
 class ResponsesRequest(OpenAIRequest):
@@ -51,6 +61,7 @@ class ResponsesRequest(OpenAIRequest):
         """Whether recoveries hold only messages, because the server refused other items."""
         self._error: bytes | None = None
         """The error body that answers the request if its chain is incomplete; else `None`."""
+        self._status = 400
         kind = as_text(as_json(as_json(body.get("text")).get("format")).get("type"))
         # `tool_choice`: a word, or the kind of tool that must be called. Unless it is "auto",
         # "none" or absent, text is no valid answer, so there is no use in continuing it.
@@ -69,7 +80,7 @@ class ResponsesRequest(OpenAIRequest):
     def untouched(self, policy: Policy) -> str | None:
         """Return why it must not be healed, or `None`; its chain is followed in either case."""
         if (found := _PATH.search(self._request.path)) and found[1]:
-            return "the request compacts a conversation"
+            return _NO_ANSWER[found[1]]
         foreign = next((key for key in _FOREIGN if self.body.get(key)), None)
         return f"the request uses {foreign!r}" if foreign else None
 
@@ -99,7 +110,7 @@ class ResponsesRequest(OpenAIRequest):
 
     def outgoing(self, headers: Mapping[str, str]) -> Outgoing:
         if self._error is not None:
-            return Outgoing(b"", refusal=self._error)
+            return Outgoing(b"", refusal=self._error, status=self._status)
         return super().outgoing(headers)
 
     def with_less_thinking(self) -> ResponsesRequest | None:
@@ -110,7 +121,7 @@ class ResponsesRequest(OpenAIRequest):
         return self._like({**self.body, "reasoning": {**reasoning, "effort": "low"}})
 
     def codec(self) -> ResponsesCodec:
-        return ResponsesCodec(lambda _, __: None)  # used outside a turn, so no chain is stored
+        return ResponsesCodec(lambda *_: None)  # used outside a turn, so no chain is stored
 
     def answer(self, policy: Policy) -> MessageBuilder:
         return MessageBuilder(ResponsesCodec(self.chain.finished), policy)
@@ -190,6 +201,24 @@ class ResponsesRequest(OpenAIRequest):
         return super()._limited(body, limit)
 
 
+class _AboutJoined(ResponsesRequest):
+    """A request about a response that no server has, because several answers were joined to it."""
+
+    def __init__(self, request: Request, name: str) -> None:
+        super().__init__(request, {}, Chain(request, {}))
+        error = {"message": _GONE.format(name=name), "type": "invalid_request_error"}
+        self._error = dumps({"error": {**error, "param": "response_id", "code": None}})
+        self._status = 404
+
+    def untouched(self, policy: Policy) -> str | None:
+        return "no server has this response"
+
+    def rewritten(
+        self, policy: Policy, head: Head | None = None, body: bytes = b""
+    ) -> BaseRequest | None:
+        return self if head is None else None
+
+
 class OpenAIResponses:
     """The dialect of Responses."""
 
@@ -200,13 +229,17 @@ class OpenAIResponses:
     stops = ResponsesCodec.stops
 
     def claims(self, method: str, path: str) -> bool:
-        """Whether a request asks for a response, or for a conversation to be compacted.
+        """Whether a request asks for a response, or names one that another request may continue.
 
         WebSockets begin with a GET and are not claimed.
         """
-        return method == "POST" and _PATH.search(path) is not None
+        if method == "POST" and _PATH.search(path) is not None:
+            return True
+        return JOINED in path and _JOINED_PATH.search(path) is not None
 
     def call(self, request: Request) -> ResponsesRequest:
+        if (found := _JOINED_PATH.search(request.path)) is not None:
+            return _AboutJoined(request, found[1])
         body = read_body(request)
         return ResponsesRequest(request, body, Chain(request, body))
 

@@ -1,4 +1,8 @@
-"""Writes block events and whole answers as Responses events, with the first attempt's id.
+"""Writes block events and whole answers as Responses events.
+
+A stream has the first attempt's id, which the caller has had when more is joined to it. A body has
+the id under which the server holds all of it, or else one that no server has
+(design/decisions/0040-ids-of-healed-responses.md).
 
 Event numbers continue those that the caller has had. An item that a later attempt continues keeps
 its id and index; one that a later attempt began gets the next index, and a new id if its own would
@@ -17,6 +21,8 @@ from continuation.providers.openai_responses.items import (
     TYPED,
     at_start,
     final_part,
+    held_as,
+    joined_id,
     placed,
     renamed,
     same_item,
@@ -24,11 +30,12 @@ from continuation.providers.openai_responses.items import (
 )
 from continuation.types import Json
 from continuation.wire import sse as _sse
-from continuation.wire.json_values import as_int, as_json, as_text, dumps
+from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps
 from continuation.wire.text_template import KEYS, PlainWriter
 
-Finished: TypeAlias = Callable[[Json, Json], None]
-"""Called with the response that the caller gets and the last attempt's own, before it is sent."""
+Finished: TypeAlias = Callable[[Json, Json, str], None]
+"""Called with the response that the caller gets, the last attempt's own, and the id of the first
+attempt's, before it is sent."""
 
 _ARGUMENTS = {
     "function_call": "response.function_call_arguments",
@@ -176,7 +183,7 @@ class ResponsesWriter:
 
     def end(self, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
         response = self._whole(blocks, delta, usage)
-        self._finished(response, as_json(delta.get("response")))
+        self._finished(response, as_json(delta.get("response")), as_text(response.get("id")))
         ended = self._end_message(cut=response["status"] != "completed")
         return ended + self._event(f"response.{response['status']}", {"response": response})
 
@@ -184,8 +191,14 @@ class ResponsesWriter:
         self._response = as_json(message.get("response"))
         for block in blocks:
             self._ids.final_item(block)
-        response = self._whole(blocks, delta, usage)
-        self._finished(response, as_json(delta.get("response")))
+        response, last = self._whole(blocks, delta, usage), as_json(delta.get("response"))
+        if first := as_text(response.get("id")):
+            if held := held_as(last, as_list(response["output"])):
+                same = {key: last[key] for key in ("created_at",) if key in last}
+                response.update(id=held, **same)
+            else:
+                response["id"] = joined_id()
+        self._finished(response, last, first)
         return response
 
     def _whole(self, blocks: Sequence[Block], delta: Json, usage: Json) -> Json:

@@ -217,13 +217,21 @@ class ResponsesFormat(Format[ResponsesContext]):
         context = self.context(request)
         store = context.store
         match request.method, *_tail(request.path):
-            case "GET", "responses", name, *_ if name not in store.responses:
+            case (("GET" | "DELETE"), "responses", name, *_) if name not in store.responses:
                 return self.refused(Refusal(f"Response with id '{name}' not found.", 404), request)
             case "GET", "responses", name:
                 return self.json(200, store.responses[name].response)
             case "GET", "responses", name, "input_items":  # all in one page, oldest first
                 read = store.responses[name].context
                 return self.json(200, {"object": "list", "data": read, "has_more": False})
+            case "DELETE", "responses", name:
+                store.remove(name)
+                return self.json(200, {"id": name, "object": "response", "deleted": True})
+            case "POST", "responses", name, "cancel":
+                text, status = "Cannot cancel a synchronous response.", 400
+                if name not in store.responses:
+                    text, status = f"Response with id '{name}' not found.", 404
+                return self.refused(Refusal(text, status), request)
             case _:
                 text = f"Invalid URL ({request.method} {request.path})"
                 return self.refused(Refusal(text, 404), request)

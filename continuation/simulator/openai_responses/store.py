@@ -52,6 +52,12 @@ class Archive:
                 if before["type"] == "reasoning":
                     self.reasoning[item["id"]] = before["id"]
 
+    def remove(self, name: str) -> None:
+        with self._lock:
+            stored = self.responses.pop(name)
+            for item in stored.response["output"]:
+                self.items.pop(item["id"], None)
+
     def history(self, response: str | None) -> list[Json]:
         """Return the items of a stored response, after its context; none if it is not stored."""
         stored = self.responses.get(response or "")

@@ -70,7 +70,9 @@ class Caller:
         asked: dict[str, Any] = {"model": MODEL, "max_output_tokens": TOP, "input": [item], **more}
         said = self._client.responses.create(**asked)
         if self._runner is not None:
-            said = self._runner.run(said)
+            said = self._runner.run(_answer(said) if more.get("stream") else said)
+        elif more.get("stream"):
+            said = list(said)[-1].response
         last = self.events[-1]
         assert isinstance(last, continuation.Finished)
         return said, last.report
@@ -88,16 +90,21 @@ class Caller:
         return [(e.operation, e.error) for e in self.events if isinstance(e, ChainStore)]
 
 
+async def _answer(said: Any) -> Any:
+    return [event async for event in await said][-1].response
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["create", "stream"])
 @pytest.mark.parametrize("later", [False, True], ids=["sync", "async"])
 def test_what_one_process_has_joined_another_goes_on_with(
-    sim: Simulator, databases: Callable[[], str], later: bool
+    sim: Simulator, databases: Callable[[], str], later: bool, stream: bool
 ) -> None:
     url = databases()
     sim.script([*RECOVERED, END])
     first = Caller(sim, url, later=later)
-    said, report = first.ask(GO)
+    said, report = first.ask(GO, stream=stream)
     assert report.chain is None
-    assert first.asked == [("write", None), ("write", None)]
+    assert first.asked == [("write", None)] * (2 if stream else 1)
     forget()
     second = Caller(sim, url, later=later)
     second.ask(NEXT, previous_response_id=said.id)
@@ -116,7 +123,7 @@ def test_another_tenant_is_told_what_the_server_tells(
 ) -> None:
     url = databases()
     sim.script([*RECOVERED])
-    said, _ = Caller(sim, url).ask(GO)
+    said, _ = Caller(sim, url).ask(GO, stream=True)
     with pytest.raises(openai.BadRequestError, match="Previous response with id") as caught:
         Caller(sim, url, key="another").ask(NEXT, previous_response_id=said.id)
     assert caught.value.code == "previous_response_not_found"
@@ -141,7 +148,7 @@ def test_without_its_store_only_a_chain_of_ours_is_refused(
     """One that the server has whole goes on; what is cut comes as it was, for who goes on later."""
     caller = Caller(sim, server.url(), later=later)
     sim.script([*RECOVERED, end("Whole."), END, end("Plain."), cut("Half "), END])
-    joined, _ = caller.ask(GO)
+    joined, _ = caller.ask(GO, stream=True)
     whole, _ = caller.ask(GO)
     getattr(server, {"killed": "kill", "frozen": "freeze"}[how])()
     caller = Caller(sim, server.url(), later=later)
@@ -151,7 +158,7 @@ def test_without_its_store_only_a_chain_of_ours_is_refused(
     assert caught.value.code == "previous_response_not_found"
     assert caller.ask(NEXT, previous_response_id=whole.id)[0].output_text == "The end."
     assert caller.ask(GO)[0].output_text == "Plain."
-    half, report = caller.ask(GO)
+    half, report = caller.ask(GO, stream=True)
     assert (half.output_text, half.status) == ("Half ", "incomplete")
     assert report.outcome == "partial"
     assert "chain store did not write" in str(report.reason)
@@ -176,13 +183,28 @@ def test_what_was_begun_and_never_kept_is_refused(sim: Simulator, server: Postgr
         caller._bare, config=replace(FAST, chain_store=server.url()), on_event=stop
     )
     sim.script([*RECOVERED])
-    said, report = caller.ask(GO)
+    said, report = caller.ask(GO, stream=True)
     assert said.output_text == "One fine day, all was well."
     assert caller.asked[0] == ("write", None)
     assert caller.asked[1][1] is not None
     assert "chain store did not write" in str(report.chain)
     server.start()
     with pytest.raises(openai.BadRequestError, match="what it said was not kept"):
+        Caller(sim, server.url()).ask(NEXT, previous_response_id=said.id)
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["sync", "async"])
+def test_a_body_is_healed_without_its_store_and_nobody_continues_from_half(
+    sim: Simulator, server: Postgres, later: bool
+) -> None:
+    server.kill()
+    caller = Caller(sim, server.url(), later=later)
+    sim.script([*RECOVERED])
+    said, report = caller.ask(GO)
+    assert said.output_text == "One fine day, all was well."
+    assert "chain store did not write" in str(report.chain)
+    server.start()
+    with pytest.raises(openai.BadRequestError, match="joined it from several answers"):
         Caller(sim, server.url()).ask(NEXT, previous_response_id=said.id)
 
 

@@ -295,11 +295,18 @@ def test_usage_is_that_of_one_uncut_turn_or_all_that_was_billed(sim: Simulator, 
     assert billed.input_tokens > turn.input_tokens
 
 
-def test_the_first_id_and_the_callers_words_are_kept(sim: Simulator, how: How) -> None:
+def test_a_stream_keeps_its_first_id_and_the_callers_words_are_kept(
+    sim: Simulator, how: How
+) -> None:
     sim.script([cut("The quick brown fo"), end("x jumps.")])
     ran = run(sim, how, max_output_tokens=TOP, metadata={"a": "b"}, instructions="Be brief.")
     with openai.OpenAI(base_url=f"{sim.url}/v1", api_key="key") as client:
-        assert client.responses.retrieve(ran.said.id).output_text == "The quick brown fo"
+        if how.endswith("stream"):
+            half = client.responses.retrieve(ran.said.id)
+            assert half.output_text == "The quick brown fo"
+        else:  # nobody has the id of that half
+            with pytest.raises(openai.NotFoundError):
+                client.responses.retrieve(ran.said.id)
     assert (ran.said.max_output_tokens, ran.said.metadata) == (TOP, {"a": "b"})
     assert (ran.said.store, ran.said.instructions) == (True, "Be brief.")
     assert posts(sim)[1]["instructions"] == "Be brief."
