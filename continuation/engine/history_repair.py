@@ -62,15 +62,19 @@ class Memory:
     def keep(self, body: Json, done: Repaired, error: HistoryError | None, *, known: bool) -> bool:
         """Remember a history that was repaired; return whether it was unknown before.
 
-        `known`: it was repaired for an error that is remembered.
+        `known`: it was repaired before it was sent. Then an error is one that is remembered of its
+        beginning, and the messages after that were never refused with it.
         """
         from continuation.history.resent import beginnings, count, mended_until
+
+        if known and error is not None:
+            return False
 
         until, length = mended_until(body, done), count(body)
         digests = dict(beginnings(body, {until, length}))
         key = (self._upstream, until, digests[until])
         before = self._kept.pop(key, None)
-        if before is not None and (known or error is None):
+        if before is not None and error is None:
             self._kept[key] = before  # the later messages were never refused
             return False
         self._kept[key] = _Kept(error, length, digests[length])

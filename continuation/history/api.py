@@ -148,6 +148,8 @@ def repair_beginning(
     needed = dict(whole) != kept and not _turned_off(whole, body)
     if needed or validate(kept, dialect, model=model, live=False):
         kept = dict(whole)
+    elif kept == body:
+        return Repaired(body)
     more = range(length, count(body))
     origins = (*(done.origins or range(length)), *more)
     return replace(done, body=kept, origins=origins)
