@@ -25,9 +25,9 @@ from typing import (
 )
 
 if TYPE_CHECKING:
-    from continuation.history import Decision, OpenCall
+    from continuation.history import OpenCall
 
-    Ask: TypeAlias = Callable[[tuple[OpenCall, ...]], Decision | Mapping[str, Decision]]
+    Ask: TypeAlias = Callable[[tuple[OpenCall, ...]], str | Mapping[str, str]]
 else:
     Ask = Callable[..., Any]
 

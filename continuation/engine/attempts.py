@@ -13,6 +13,7 @@ happen once each; recoveries and resumptions have budgets that only shrink.
 from __future__ import annotations
 
 import email.utils
+import logging
 import math
 import random
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
@@ -37,6 +38,8 @@ from continuation.types import (
     Outgoing,
     Way,
 )
+
+logger = logging.getLogger("continuation")
 
 LESSONS = 2
 """How often one attempt may be repeated because its limit or its form was refused."""
@@ -69,6 +72,13 @@ class RepairedRequest:
     changes: Sequence[Change]
     code: str
     """The rule that was broken, as `continuation.history.validate` names it."""
+
+
+class FunctionFailed(Exception):  # noqa: N818 - says what happened, like StopIteration
+    """A function that the caller gave as a policy failed; the text says which one, and how."""
+
+    def __init__(self, name: str, how: str) -> None:
+        super().__init__(f"{name} {how}")
 
 
 def send(
@@ -396,6 +406,10 @@ class Attempts:
             self.size,
         )
         yield work
+        if isinstance(work.error, FunctionFailed):
+            logger.error("%s; the history stays as it is", work.error, exc_info=work.error)
+            self.recorder.failed = str(work.error)
+            return None
         if work.error is not None:
             raise work.error
         done: RepairedRequest | None = work.result

@@ -7,6 +7,7 @@ messages are: what the conversation added since then was never refused.
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping
@@ -15,13 +16,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakSet
 
 from continuation.dialect import ProviderRequest
-from continuation.engine.attempts import RepairedRequest
+from continuation.engine.attempts import FunctionFailed, RepairedRequest
 from continuation.policy import Policy
 from continuation.types import Change, Head, Json
 
 if TYPE_CHECKING:
     from continuation.history import (
-        Decision,
         HistoryError,
         OpenCall,
         Repaired,
@@ -112,18 +112,14 @@ def repaired(
 
     `kind`: the name of its history's rules. After a `refusal` only what that error names is
     repaired, if it is about the history. Before sending: what earlier errors named, and all that
-    `validate` finds if policy `repair` is "before_send".
+    `validate` finds if policy `repair` is "before_send". Raises FunctionFailed if the policy's
+    function does not decide; then the history stays as it is.
     """
     from continuation import history  # not needed until a history is broken
 
     if request in _left_alone:
         return None
-    # Not `live`: the caller is sending the request, so it no longer waits for its open calls.
-    wanted = policy.unanswered_tool_calls
-    if callable(wanted):
-        rules = history.RepairPolicy(unanswered_tool_calls="ask", ask=_once(wanted), live=False)
-    else:
-        rules = history.RepairPolicy(unanswered_tool_calls=wanted, live=False)
+    rules = _rules(policy)
     pending: list[_Pending]
     if refusal is None:
         pending = [*memory.errors(request.body)]
@@ -143,6 +139,9 @@ def repaired(
             body, headers = dict(done.body), {**headers, **done.headers}
             changes += done.changes
             closed = closed or (done.origins is not None and done.origins[-1:] == (-1,))
+    except FunctionFailed:
+        _left_alone.add(request)
+        raise
     except history.NewSessionWanted as left:
         logger.debug("the history is left as it is: %s", left)
         _left_alone.add(request)
@@ -155,6 +154,22 @@ def repaired(
     for change in changes if logger.isEnabledFor(logging.DEBUG) else ():
         logger.debug("%s at %s: %s", change.what, change.where, change.why)
     return RepairedRequest(fixed, fixed.outgoing(headers), changes, code)
+
+
+def _rules(policy: Policy) -> RepairPolicy:
+    """Return the policy of a repair before sending: the caller waits for no open call any more."""
+    from continuation.history import RepairPolicy
+
+    wanted = policy.unanswered_tool_calls
+    if callable(wanted):
+        return RepairPolicy(unanswered_tool_calls="ask", ask=_once(wanted), live=False)
+    return RepairPolicy(unanswered_tool_calls=wanted, live=False)
+
+
+def _named(function: object) -> str:
+    """Return how the policy's function is called, in words for a person."""
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return f"unanswered_tool_calls, the function {name}"
 
 
 def _steps(
@@ -191,13 +206,30 @@ def _steps(
 
 
 def _once(ask: Ask) -> Ask:
-    """Return `ask` with its answers kept, so that it is asked about the same open calls once."""
-    answers: dict[tuple[str, ...], Decision | Mapping[str, Decision]] = {}
+    """Return `ask` with its answers kept, so that it is asked about the same open calls once.
 
-    def asked(calls: tuple[OpenCall, ...]) -> Decision | Mapping[str, Decision]:
+    It raises FunctionFailed in place of what `ask` raises.
+    """
+    from continuation.history import DecisionError
+    from continuation.history.passes import decisions
+
+    answers: dict[tuple[str, ...], str | Mapping[str, str]] = {}
+
+    def asked(calls: tuple[OpenCall, ...]) -> str | Mapping[str, str]:
         key = tuple(call.path for call in calls)
         if key not in answers:
-            answers[key] = ask(calls)
+            try:
+                answers[key] = decided = ask(calls)
+                if inspect.iscoroutine(decided):
+                    decided.close()
+                    raise TypeError("it is a coroutine function; give a plain one")
+            except Exception as error:
+                how = f"raised {type(error).__name__}: {error}"
+                raise FunctionFailed(_named(ask), how) from error
+            try:
+                decisions(decided, calls)
+            except DecisionError as error:
+                raise FunctionFailed(_named(ask), f"returned no decision: {error}") from None
         return answers[key]
 
     return asked

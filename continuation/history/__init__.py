@@ -13,6 +13,7 @@ from continuation.history.classify import HistoryError, classify
 from continuation.history.types import (
     Body,
     Decision,
+    DecisionError,
     Facts,
     HistoryFormat,
     NewSessionWanted,
@@ -28,6 +29,7 @@ __all__ = [
     "Body",
     "Change",
     "Decision",
+    "DecisionError",
     "Facts",
     "HistoryError",
     "HistoryFormat",

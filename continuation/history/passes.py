@@ -52,8 +52,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, get_args
 
@@ -68,8 +69,9 @@ from continuation.history.pairing import (
     surplus,
 )
 from continuation.history.tree import Fault, Kind, Message, Part, Role
-from continuation.history.types import Decision, NewSessionWanted
+from continuation.history.types import Decision, DecisionError, NewSessionWanted, OpenCall
 from continuation.history.wordings import LATE, WORDINGS, Reason, quoted_anchor
+from continuation.wire.json_values import as_map, is_map
 
 if TYPE_CHECKING:
     from continuation.history.grammar import HistoryRepair
@@ -316,8 +318,8 @@ def _name(
 class _Moves:
     """The parts to remove, and the results to place behind each message."""
 
-    decisions: Mapping[str, Decision]
-    """The decisions of the policy's `ask`, by the path of the open call."""
+    decisions: Mapping[str, str]
+    """What the policy's `ask` returned, by the path of the open call: a decision, or a text."""
     removed: set[Part] = field(default_factory=set[Part])
     placed: dict[int, list[Part]] = field(default_factory=dict[int, list[Part]])
     """Results by the position of the message behind which they are placed."""
@@ -360,7 +362,7 @@ def _carry_out(repair: HistoryRepair, moves: _Moves) -> None:
     repair.messages = after
 
 
-def _decisions(repair: HistoryRepair, pairing: Pairing) -> Mapping[str, Decision]:
+def _decisions(repair: HistoryRepair, pairing: Pairing) -> Mapping[str, str]:
     if repair.policy.unanswered_tool_calls != "ask" or repair.policy.ask is None:
         return {}
     open_calls = [
@@ -370,18 +372,31 @@ def _decisions(repair: HistoryRepair, pairing: Pairing) -> Mapping[str, Decision
     ]
     if not open_calls:
         return {}
-    answer = repair.policy.ask(tuple(open_calls))
-    chosen: dict[str, Decision] = {
-        call.path: answer if isinstance(answer, str) else answer.get(call.id, "synthesize")
-        for call in open_calls
-    }
-    for decision in chosen.values():
-        if decision not in get_args(Decision):
-            words = ", ".join(map(repr, get_args(Decision)))
-            raise ValueError(f"ask= decided {decision!r}: use one of {words}")
+    chosen = decisions(repair.policy.ask(tuple(open_calls)), open_calls)
     if "new_session" in chosen.values():
         raise NewSessionWanted(tuple(open_calls))
     return chosen
+
+
+def decisions(answer: object, calls: Sequence[OpenCall]) -> dict[str, str]:
+    """Return by path what `ask` returned for each call: a decision, or the text of a result.
+
+    Raises DecisionError for no text, and for a word that looks like a decision and is none.
+    """
+    by_id, one = as_map(answer), not is_map(answer)
+    return {
+        call.path: _decision(answer if one else by_id.get(call.id, "synthesize")) for call in calls
+    }
+
+
+def _decision(wanted: object) -> str:
+    words = get_args(Decision)
+    text = wanted.strip() if isinstance(wanted, str) else ""
+    if text not in words and (not text or get_close_matches(text, words, cutoff=0.8)):
+        known = ", ".join(map(repr, words))
+        message = f"ask= decided {wanted!r}: use one of {known}, or the text of a result"
+        raise DecisionError(message)
+    return text
 
 
 def _arrange_exchange(repair: HistoryRepair, exchange: Exchange, moves: _Moves) -> None:
@@ -427,7 +442,7 @@ def _choose(repair: HistoryRepair, pair: Pair, moves: _Moves) -> Part:
 def _close(repair: HistoryRepair, exchange: Exchange, pair: Pair, moves: _Moves) -> list[Part]:
     """Return a new result for an open call; `[]` if the call is dropped or left, by the policy."""
     call, reason = pair.call, repair.policy.reason
-    wanted = moves.decisions.get(repair.path(call), repair.policy.unanswered_tool_calls)
+    wanted: str = moves.decisions.get(repair.path(call), repair.policy.unanswered_tool_calls)
     if wanted == "purge" or not repair.grammar.can_answer(call):
         if repair.may("drop_call", call, "tool_result_missing"):
             moves.removed.add(call)
@@ -441,5 +456,9 @@ def _close(repair: HistoryRepair, exchange: Exchange, pair: Pair, moves: _Moves)
     elif not isinstance(reason, Reason):
         reason = reason(open_call(repair, exchange, pair))
     text = (repair.policy.wordings.get(reason) or WORDINGS[reason]).replace("{name}", call.name)
+    if wanted in repair.policy.wordings:
+        text = repair.policy.wordings[Reason(wanted)].replace("{name}", call.name)
+    elif wanted not in {"synthesize", "ask"}:
+        text = wanted
     native = repair.grammar.synthetic_result(call, text)
     return [Part(Kind.RESULT, native, id=call.id, name=call.name, synthetic=True)]

@@ -25,6 +25,10 @@ Decision: TypeAlias = Literal["synthesize", "purge", "new_session"]
 """What to do with a tool call without a result: make one, drop the call, or give up."""
 
 
+class DecisionError(ValueError):
+    """The function that decides about calls without a result returned what is no decision."""
+
+
 class HistoryFormat(StrEnum):
     """The wire formats whose histories can be validated and repaired."""
 
@@ -113,8 +117,9 @@ class RepairPolicy:
 
     unanswered_tool_calls: Literal["synthesize", "purge", "ask"] = "synthesize"
     """A call without a result: add an error result, drop it and what is tied to it, or ask."""
-    ask: Callable[[tuple[OpenCall, ...]], Decision | Mapping[str, Decision]] | None = None
-    """Called with the open calls; returns one decision for all, or one per call id."""
+    ask: Callable[[tuple[OpenCall, ...]], str | Mapping[str, str]] | None = None
+    """Called with the open calls; returns one decision for all, or one per call id. Any other text
+    is why there is no result, and becomes the text of a made one: "cancelled by the user"."""
     live: bool = True
     """Leave a trailing open call, which may still be running. False: it is not running any more."""
     reason: Reason | Callable[[OpenCall], Reason] = Reason.STARTED_UNKNOWN

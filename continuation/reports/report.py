@@ -462,6 +462,8 @@ class Recorder:
         """The report; `None` until it is written."""
         self.chain: str | None = None
         """What the chain store failed to do last; `None`: nothing."""
+        self.failed: str | None = None
+        """How a function that the caller gave as a policy failed; `None`: none did."""
         self.left = False
         """Whether the caller stopped reading before the end."""
         self._spans: Spans | None = None
@@ -489,7 +491,8 @@ class Recorder:
         try:
             self._on_event(event)
         except Exception:
-            logger.exception("on_event raised; the turn goes on")
+            name = getattr(self._on_event, "__qualname__", type(self._on_event).__qualname__)
+            logger.exception("on_event, the function %s, raised; the turn continues", name)
 
     def seam(self, at: int, verdict: Verdict, argument: str | None = None) -> None:
         """Note the seam of the last attempt; `at`: characters of text before it."""
@@ -519,6 +522,7 @@ class Recorder:
         if self.finished is not None:
             return self.finished
         ledger = self.ledger
+        reason = "; ".join(filter(None, (reason, self.failed))) or None
         ledger.record()  # the call that is under way, if the caller has left
         report = self.finished = Report(
             outcome=outcome,

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import Any
 
-import openai
 import pytest
 from support.notation import read
 from support.sdks.histories import DIALECTS, MODELS, Ran, converse, history, send
 from support.sdks.turn import BOTH, How
 
 from continuation import Policy
-from continuation.history import OpenCall, validate
+from continuation.history import OpenCall, Reason, validate
+from continuation.history.wordings import WORDINGS
 from continuation.simulator import Reply, Scenario, Simulator, Text
 from continuation.types import Outcome
 
@@ -365,19 +366,68 @@ def test_a_callable_may_want_a_new_session_then_the_error_stands(dialect: str, r
     assert times == [1]
 
 
-def test_a_callable_that_fails_leaves_the_provider_s_error_to_the_caller(
-    caplog: pytest.LogCaptureFixture,
+def raises(calls: Any) -> Any:
+    raise KeyError("no such call")
+
+
+async def waits(calls: Any) -> Any:
+    return "purge"
+
+
+class Thing:
+    def __call__(self, calls: Any) -> Any:
+        raise OSError("no terminal")
+
+    def of_it(self, calls: Any) -> Any:
+        return self(calls)
+
+
+FAILING: dict[str, tuple[Any, str]] = {
+    "raises": (raises, "the function raises raised KeyError: 'no such call'"),
+    "method": (Thing().of_it, "the function Thing.of_it raised OSError: no terminal"),
+    "object": (Thing(), "the function Thing raised OSError: no terminal"),
+    "partial": (functools.partial(raises), "the function partial raised KeyError"),
+    "coroutine": (waits, "the function waits raised TypeError: it is a coroutine function"),
+    "typo": (lambda calls: "purges", "returned no decision: ask= decided 'purges': use one of"),
+    "none": (lambda calls: None, "returned no decision: ask= decided None: use one of"),
+    "number": (lambda calls: {"a": 3}, "returned no decision: ask= decided 3: use one of"),
+    "empty": (lambda calls: " ", "returned no decision: ask= decided ' ': use one of"),
+}
+
+
+@EVERY
+@pytest.mark.parametrize("repair", ["on_error", "before_send"])
+@pytest.mark.parametrize("how", ["sync", "async-stream"])
+@pytest.mark.parametrize("name", FAILING)
+def test_a_function_of_the_callers_that_fails_is_named_and_the_provider_s_error_stands(
+    dialect: str, repair: Any, how: Any, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    function, said = FAILING[name]
+    with Simulator(answer="Yes.") as sim:
+        policy = Policy(repair=repair, unanswered_tool_calls=function)
+        ran = send(sim, dialect, history(dialect, KILLED), policy=policy, how=how)
+        assert ran.statuses == [400]
+        assert ran.error is not None
+        assert not isinstance(ran.error, (KeyError, OSError))
+    assert said in str(ran.told.reason)
+    assert str(ran.told.reason).startswith("status 400; unanswered_tool_calls, the function ")
+    assert said in caplog.text
+    assert "internal error" not in caplog.text
+
+
+@EVERY
+@pytest.mark.parametrize("repair", ["on_error", "before_send"])
+def test_a_callable_may_give_the_reason_which_becomes_the_result(dialect: str, repair: Any) -> None:
     def decide(calls: tuple[OpenCall, ...]) -> Any:
-        del calls
-        return "purges"
+        return {"a": "Cancelled by the user.", "b": "rejected_by_user"}
 
     with Simulator(answer="Yes.") as sim:
-        policy = Policy(unanswered_tool_calls=decide)
-        ran = send(sim, "openai-chat", history("openai-chat", KILLED), policy=policy)
-        assert ran.statuses == [400]
-        assert isinstance(ran.error, openai.BadRequestError)
-    assert "ask= decided 'purges': use one of 'synthesize', 'purge', 'new_session'" in caplog.text
+        policy = Policy(repair=repair, unanswered_tool_calls=decide)
+        ran = send(sim, dialect, history(dialect, "U:run A[c:a,c:b] U:there?"), policy=policy)
+        assert ran.text == "Yes."
+        sent = str(ran.sent[-1])
+    assert sent.count("Cancelled by the user.") == 1
+    assert str(WORDINGS[Reason.REJECTED]).replace("{name}", "tool")[:30] in sent
 
 
 def test_a_policy_takes_the_words_or_a_callable() -> None:

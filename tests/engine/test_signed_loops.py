@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx2
@@ -27,7 +28,7 @@ class Agent:
     """An agent's loop in one wire format; it keeps the history as it was answered."""
 
     path = url = ""
-    key: dict[str, str] = {}
+    key: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, http: httpx2.Client, base: str) -> None:
         self.http, self.base = http, base
@@ -60,17 +61,19 @@ class Agent:
 class Claude(Agent):
     path, key = "/v1/messages", {"x-api-key": "key"}
     url = "anthropic"
-    model, thinking = "claude-opus-5", {"type": "adaptive"}
+    model = "claude-opus-5"
+    thinking: Mapping[str, Any] = MappingProxyType({"type": "adaptive"})
 
     def __init__(self, http: httpx2.Client, base: str) -> None:
         super().__init__(http, base)
         tool = {"name": "tool", "input_schema": {"type": "object"}}
-        self.body |= {"model": self.model, "thinking": self.thinking, "tools": [tool]}
+        self.body |= {"model": self.model, "thinking": dict(self.thinking), "tools": [tool]}
         self.body["max_tokens"] = 4000
 
     @property
     def turns(self) -> list[Any]:
-        return self.body.setdefault("messages", [])
+        turns: list[Any] = self.body.setdefault("messages", [])
+        return turns
 
     def add_user(self, text: str) -> None:
         self.turns.append({"role": "user", "content": text})
@@ -85,7 +88,7 @@ class Claude(Agent):
 
 class Manual(Claude):
     model = "claude-sonnet-4-5"
-    thinking = {"type": "enabled", "budget_tokens": 1024}  # noqa: RUF012
+    thinking: Mapping[str, Any] = MappingProxyType({"type": "enabled", "budget_tokens": 1024})
 
 
 class Responses(Agent):
@@ -99,7 +102,8 @@ class Responses(Agent):
 
     @property
     def turns(self) -> list[Any]:
-        return self.body.setdefault("input", [])
+        turns: list[Any] = self.body.setdefault("input", [])
+        return turns
 
     def add_user(self, text: str) -> None:
         self.turns.append({"type": "message", "role": "user", "content": text})
@@ -122,7 +126,8 @@ class Gemini(Agent):
 
     @property
     def turns(self) -> list[Any]:
-        return self.body.setdefault("contents", [])
+        turns: list[Any] = self.body.setdefault("contents", [])
+        return turns
 
     def add_user(self, text: str) -> None:
         self.turns.append({"role": "user", "parts": [{"text": text}]})
