@@ -69,12 +69,12 @@ class Lesson:
     """What was learned about a model's limits in this turn; later turns of the client use it."""
 
     kind: str
-    """`ceiling`: the model's largest output limit; `needed`: the tokens of an answer that an
-    escalation made; `prefill`: a trailing assistant message is refused."""
+    """`ceiling`: the model's largest output limit; `needed`: the tokens of an answer that was cut
+    and completed; `prefill`: a trailing assistant message is refused."""
     value: int
     """A limit in tokens; 0 for `prefill`."""
     source: str
-    """What it was learned from: `refusal`, `models endpoint` or `escalation`."""
+    """What it was learned from: `refusal`, `models endpoint`, `escalation` or `recovery`."""
 
 
 class Ledger:

@@ -344,6 +344,7 @@ class Head:
         """The content type, in lower case."""
         self.framed = "application/vnd.amazon.eventstream" in self.kind
         self.streamed = self.framed or "text/event-stream" in self.kind
+        self.is_json = "json" in self.kind
         self.untyped = self.kind.partition(";")[0] in _UNTYPED
         """Its type says nothing: to who asked for a stream it is one, as to the SDKs."""
 

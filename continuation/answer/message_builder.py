@@ -44,7 +44,7 @@ from continuation.types import (
     Usage,
 )
 from continuation.wire import eventstream, sse
-from continuation.wire.json_values import as_json, as_text, loads
+from continuation.wire.json_values import as_json, as_text, dumps, loads
 from continuation.wire.request import word
 
 if TYPE_CHECKING:
@@ -456,6 +456,21 @@ class MessageBuilder:
         kind = FirstFramed if head.framed else FirstStream
         self._first = kind(self._codec, replay, Gate(self._policy, self._codec.live))
         return self._first.feed
+
+    def gather(self, head: Head) -> Feed:
+        """Return the feed for the caller's own attempt if a stream is to become a body."""
+        self._streamed = False
+        self._client = ClientStream(
+            self._codec.writer(), self._replay, streamed=False, served=self._codec.served
+        )
+        self._segment = Segment()
+        return self.begin(JoinPlan(Mode.REPLACE), head)
+
+    def gathered(self) -> bytes:
+        """Return the body that the stream of the caller's own attempt amounts to, unchanged."""
+        segment = self._segment
+        writer = self._codec.writer()
+        return dumps(writer.body(segment.message, segment.blocks, segment.delta, segment.usage))
 
     def begin(self, plan: JoinPlan, head: Head) -> Feed:
         """Return the feed for a later attempt."""

@@ -59,6 +59,8 @@ class Session:
         self.elapsed: datetime.timedelta | None = None
         self.abandoned = False
         """Whether its client is closing it; a caller who still reads then gets an error."""
+        self.gathered = False
+        """Whether the caller is given a body, made of the events of the first attempt."""
         given = FOREIGN_ANSWER.get()
         self.played: ReplayedAnswer | None = None if given is None else given.take(turn)
         """The part of the answer that exists already; it replaces the first attempt."""
@@ -296,6 +298,9 @@ class Session:
         for name in ("content-encoding", "content-length"):
             if name in live.headers:
                 del live.headers[name]
+        self.gathered = command.gathered
+        if command.gathered:
+            live.headers["content-type"] = "application/json"
         live.stream = cast("httpx2.SyncByteStream", self)
         return live
 

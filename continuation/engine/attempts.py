@@ -17,7 +17,7 @@ import logging
 import math
 import random
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -26,10 +26,10 @@ from continuation.engine.commands import Command, Consult, Read, Reply, Script, 
 from continuation.engine.table import Action, OpeningFacts, decide
 from continuation.ledger import Ledger, Lesson, delivered
 from continuation.limits import Learned, ModelLimits, clamp, find
+from continuation.limits.tokens import estimate
 from continuation.policy import Policy
 from continuation.reports.report import ChainStore, Recorder, Repairing, Retrying
 from continuation.types import (
-    AttemptResult,
     Change,
     ClassifiedError,
     ErrorKind,
@@ -58,6 +58,10 @@ _TAKEN = 4_096
 """Tokens that any server gives, where neither request nor answer say what it has given."""
 _REFUSED = frozenset({400, 402, 413, 422})
 """What servers answer to a limit that they do not give."""
+_NO_STREAM = frozenset({403, 404, 405, 501})
+"""What servers answer in addition to a caller who may not stream."""
+_SLOW = 1_000_000
+"""The size of a job in bytes, at least, for which a thread is worth its while."""
 
 Build: TypeAlias = Callable[[int | None, Way], Outgoing]
 """Makes an attempt's request for a limit and a way; called for each try."""
@@ -112,6 +116,9 @@ class Budget:
         self.may_retry_smaller = policy.truncated_tool_call == "retry_smaller"
         self.may_think_less = policy.less_thinking
         self.learned, self.key = attempts.learned, attempts.key
+        self._outgrown: int | None = None
+        """The limit at which the last answer was cut, if a later attempt may have a larger one."""
+        self._remembered = False
         known = find(request.model)
         self.table = known or ModelLimits(attempts.dialect.default_ceiling)
         """The table's limits of the model, or the dialect's default ceiling."""
@@ -119,6 +126,7 @@ class Budget:
         # Answers of requests with tools and without them are not equally long.
         self._kind = "needed_with_tools" if request.body.get("tools") else "needed"
         self._policy, self._request, self._left = policy, request, attempts.left
+        self._size = attempts.size
         self._ledger = attempts.recorder.ledger
         self._least = request.limit or 1
         """The caller's own limit, or 1: a later attempt with less would only add a seam."""
@@ -150,7 +158,10 @@ class Budget:
         """
         turn = delivered(self._ledger.attempts)
         held = (turn.output or 0) if onward else 0
-        prompt = None if turn.prompt is None else turn.prompt + held
+        prompt = turn.prompt
+        if prompt is None and self.nears_window(self._top + held):
+            prompt = self.prompt
+        prompt = None if prompt is None else prompt + held
         floor = self._ledger.limit or 1
         room = clamp(self._top, self.table.window, prompt, margin=MARGIN, floor=floor)
         return min(room, max(self._tokens_left, self._least), self._most or room)
@@ -177,6 +188,16 @@ class Budget:
         limit = self._ledger.limit
         return limit is None or self.target(onward=False) > limit
 
+    def nears_window(self, limit: int) -> bool:
+        """Whether prompt and `limit` may exceed the window; no text has more tokens than bytes."""
+        window = self.table.window
+        return window is not None and self._size + limit + MARGIN > window
+
+    @cached_property
+    def prompt(self) -> int:
+        """An estimate of the prompt's tokens, which takes some milliseconds for a long one."""
+        return estimate(self._request.prompt_text, self._request.model)
+
     def raised_first(self) -> int | None:
         """Return the raised limit for the first attempt; `None`: the caller's own limit is sent.
 
@@ -184,14 +205,39 @@ class Budget:
         that no escalation follows: one after our own raise would pay for the answer twice.
         """
         request, policy = self._request, self._policy
+        # If the raise were refused and no attempt is left, nothing more could be sent. A saved
+        # answer was made with the caller's own limit.
+        if policy.max_attempts < 2 or self._ledger.played or request.unbounded:
+            return None
         limit = top = min(self._top, policy.max_turn_output_tokens)
-        if not request.streamed and request.unary_ceiling is not None:
-            limit = min(limit, request.unary_ceiling)
-        if policy.initial_limit != "ceiling" and (limit < top or not self.needed):
+        needed = self._needed_more
+        bodies = request.unary_ceiling if not request.streamed else None
+        if bodies is not None and not (needed and request.gathers):
+            limit = min(limit, bodies)
+        if policy.initial_limit != "ceiling" and (limit < top or not needed):
             return None
-        if policy.max_attempts < 2:  # if the raise were refused, nothing more could be sent
+        if self.table.window_shared and self.nears_window(limit):
+            limit = min(limit, (self.table.window or 0) - self.prompt - MARGIN)
+            if policy.initial_limit != "ceiling" and limit < (needed or 0):
+                return None
+        return limit if limit > (request.limit or 0) else None
+
+    @property
+    def _needed_more(self) -> int | None:
+        """Tokens of the longest answer that was cut, if the caller's limit is no larger."""
+        needed, limit = self.needed, self._request.limit
+        if not (self._policy.remember_limit and self._policy.escalate and needed):
             return None
-        return limit if request.limit is not None and limit > request.limit else None
+        return needed if limit is None or limit < WORTH * needed else None
+
+    def gathers(self, limit: int) -> bool:
+        """Whether the first attempt is sent as a stream, though its caller waits for a body.
+
+        With a limit above `unary_ceiling` a body may outlast the SDK's timeout.
+        """
+        request = self._request
+        most = request.unary_ceiling
+        return not request.streamed and request.gathers and most is not None and limit > most
 
     def lowered_first(self) -> int | None:
         """Return the ceiling, if policy `clamp` sends it instead of a larger limit; else `None`."""
@@ -204,20 +250,38 @@ class Budget:
 
     @property
     def needed(self) -> int | None:
-        """Tokens of the longest answer to such a request that an escalation made; `None`: none."""
+        """Tokens of the longest answer to such a request that was cut; `None`: none was."""
         return getattr(self.learned.get(self.key), self._kind, None)
 
-    def remember(self, result: AttemptResult) -> None:
-        """Keep how many tokens an answer needed that was asked for again at the ceiling."""
-        limit, output = self._ledger.limit, result.usage.output if result.usage else None
-        if not self._policy.remember_limit or limit is None or limit < self._top:
+    def outgrows(self) -> None:
+        """Note that the last answer was cut at its limit, and more is about to be asked for."""
+        output = delivered(self._ledger.attempts).output
+        self._outgrown = self._ledger.limit or output
+
+    def accepted(self, limit: int | None) -> None:
+        """Remember at once, for turns that begin now, that a cut answer got a larger limit."""
+        cut_at, self._outgrown = self._outgrown, None
+        if cut_at is None or self._most is not None or not self._policy.remember_limit:
             return
-        needed = max(self.needed or 0, limit if output is None else output)
-        self.learned.learn(self.key, **{self._kind: needed})
-        self._ledger.lessons.append(Lesson("needed", needed, "escalation"))
+        if limit is not None and limit > cut_at:
+            self._remembered = True
+            self._need(cut_at)
+
+    def settle(self) -> None:
+        """Remember how many tokens the whole answer needed, now that the turn is over."""
+        attempts = self._ledger.attempts
+        if self._remembered and (output := delivered(attempts).output) is not None:
+            self._need(output)
+            escalated = any(a.mode in {Mode.REPLACE, Mode.APPEND_TAIL} for a in attempts)
+            source = "escalation" if escalated else "recovery"
+            self._ledger.lessons.append(Lesson("needed", output, source))
+
+    def _need(self, tokens: int) -> None:
+        self.learned.learn(self.key, **{self._kind: max(self.needed or 0, tokens)})
 
     def forget(self) -> None:
         """Forget what answers needed: a raised limit was refused, so do not raise it at once."""
+        self._remembered, self._outgrown = False, None
         self.learned.learn(self.key, **{self._kind: None})
 
     # --- spending ----------------------------------------------------------------------------
@@ -342,6 +406,8 @@ class Attempts:
     """Returns the seconds in which attempts may still begin."""
     size: int = 0
     """Bytes of the caller's request."""
+    gathered: bool = False
+    """The caller waits for a body, and the first attempt is answered by a stream."""
 
     @cached_property
     def budget(self) -> Budget:
@@ -352,26 +418,26 @@ class Attempts:
 
     def first(self, *, ours: bool) -> Generator[Command, Reply, Reply]:
         """Send the first attempt until it is answered; `ours`: its answer will be healed."""
-        policy, raised, lowered = self.policy, None, None
+        policy, raised, lowered, own = self.policy, None, None, None
         if (chain := self.request.chain) is not None and (ask := chain.recall(policy)) is not None:
             chain.recalled((yield from self._consult("read", ask)))
         repaired = yield from self._repaired()
         doubt = self.request.doubt
         if chain and doubt and chain.clear((yield from self._look_up(doubt))):
             repaired = yield from self._repaired()
-        if ours and repaired is None:
-            lowered = self.budget.lowered_first() if policy.clamp else None
+        if repaired is not None:
+            own = self._adopt(repaired)
+        if ours and (own is None or own.refusal is None):
+            lowered = self.budget.lowered_first() if policy.clamp and own is None else None
             remembered = policy.remember_limit and self.learned.knows(self.key)
             if remembered or policy.initial_limit == "ceiling":
-                raised = self.budget.raised_first()
-        if repaired is not None:
-            reply = yield from self._send(self._adopt(repaired))
-        elif lowered is not None:
+                raised = yield from self._raised_first()
+        if lowered is not None:
             reply = yield from self._lowered(lowered)
         elif raised is not None:
-            reply = yield from self._raised(raised)
+            reply = yield from self._raised(raised, own)
         else:
-            reply = yield from self._send(None)
+            reply = yield from self._send(own)
         if isinstance(reply, Head) and reply.status in HISTORY_STATUSES:
             reply = yield from self._refused(reply, ours=ours)
         return reply
@@ -415,21 +481,50 @@ class Attempts:
         done: RepairedRequest | None = work.result
         return done
 
-    def _raised(self, limit: int) -> Generator[Command, Reply, Reply]:
-        """Send the first attempt with a raised limit; if that is refused, with the caller's own."""
-        budget, ledger, outgoing = self.budget, self.recorder.ledger, self.request.first(limit)
+    def _raised_first(self) -> Generator[Command, Reply, int | None]:
+        """Return the raised limit for the first attempt, if any; estimate its prompt first."""
+        budget = self.budget
+        if budget.needed and budget.table.window_shared and budget.nears_window(budget.ceiling):
+            # Never at once: the first estimate of a process may read a vocabulary.
+            yield Work(lambda: budget.prompt, max(self.size, _SLOW))
+        return budget.raised_first()
+
+    def _raised(self, limit: int, own: Outgoing | None) -> Generator[Command, Reply, Reply]:
+        """Send the first attempt with a raised limit; if that is refused, with the caller's own.
+
+        `own`: the caller's request if its history was repaired, else `None`.
+        """
+        budget, ledger, request = self.budget, self.recorder.ledger, self.request
+        gathers = budget.gathers(limit)
+        outgoing = request.again(limit) if gathers else request.first(limit)
+        if own is not None:
+            outgoing = replace(outgoing, headers={**own.headers, **outgoing.headers})
         reply = yield from send(ledger, outgoing, Mode.FIRST, limit, budget.seconds_left)
-        if not (isinstance(reply, Head) and reply.status in {*_REFUSED, 429}):
+        refusals = {*_REFUSED, 429, *(_NO_STREAM if gathers else ())}
+        if not (isinstance(reply, Head) and reply.status in refusals):
+            self.gathered = gathers and isinstance(reply, Head) and reply.ok and not reply.is_json
             return reply
-        body = yield Read()
-        error = self.request.refused(reply, body if isinstance(body, bytes) else b"")
-        self.recorder.ledger.record(error=error.error)
-        budget.forget()
-        named = error.maximum if budget.learn(error, limit) else None
-        spare = self.recorder.ledger.sent == 1 and self.policy.max_attempts > 2
-        if named is not None and named > (self.request.limit or 0) and spare:
-            return (yield from self._raised(named))
-        return (yield from self._send(None))
+        raw = yield Read()
+        body = raw if isinstance(raw, bytes) else b""
+        spare = ledger.sent == 1 and self.policy.max_attempts > 2
+        if spare and reply.status in HISTORY_STATUSES:
+            repaired = yield from self._repaired((reply, body))
+            if repaired is not None:
+                ledger.record(error=f"{reply.status} {repaired.code}")
+                own = self._adopt(repaired)
+                again = self._raised(limit, own) if own.refusal is None else self._send(own)
+                return (yield from again)
+        error = request.refused(reply, body)
+        ledger.record(error=error.error)
+        taught, named = budget.learn(error, limit), error.maximum or limit
+        if taught and named > (request.limit or 0) and spare:
+            return (yield from self._raised(named, own))
+        answered = yield from self._send(own)
+        # If it is answered now, the limit was refused; and not for this prompt's length alone.
+        caused = isinstance(answered, Head) and answered.ok
+        if caused and (not taught or reply.status in {402, 429}):
+            budget.forget()
+        return answered
 
     def _lowered(self, limit: int) -> Generator[Command, Reply, Reply]:
         """Send the first attempt with a smaller limit than the caller's."""
@@ -463,7 +558,7 @@ class Attempts:
         self.recorder.ledger.record(error=error.error)
         self.recorder.rows.append(refused.row)
         limit = self.budget.spend(refused.action)
-        return (yield from self._raised(limit)) if limit is not None else head
+        return (yield from self._raised(limit, None)) if limit is not None else head
 
     def _with_retries(self, outgoing: Outgoing) -> Generator[Command, Reply, Reply]:
         """Send a repaired request and retry it after errors that may pass, so that it is of use."""
@@ -528,6 +623,7 @@ class Attempts:
                 why = budget.time_up or type(reply).__name__
                 error = ClassifiedError(ErrorKind.RETRYABLE, why)
             elif reply.ok:
+                budget.accepted(limit)
                 return reply, way
             else:
                 body = yield Read()

@@ -97,6 +97,9 @@ class Consult(Work):
 class Attach:
     """Give the live response to the caller, with our stream as its body."""
 
+    gathered: bool = False
+    """The response is a stream, and its caller is given one JSON body."""
+
 
 @dataclass(frozen=True, slots=True)
 class PassThrough:

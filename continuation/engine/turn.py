@@ -219,28 +219,15 @@ class Turn:
         head = yield from self._open()
         if head is None:
             return
-        yield Attach()
+        gathered = self._attempts.gathered
+        yield Attach(gathered)
         self._answer = self._attempts.request.answer(self.policy)
-        reply = yield StreamBody(self._answer.first(head, self.replay), self.replay)
-        error = reply if isinstance(reply, BaseException) else None
-        labels = reply if isinstance(reply, AttemptResult) else self._answer.result_by_labels(error)
-        known = None
-        if labels is not None:  # they may be enough to let the answer go out as it came
-            full = self.policy.verify_stop_reason and used_up(labels, self._ledger.limit)
-            known = decide(Situation(result=labels, looked=False, used_up=full))
-        if labels is not None and known is not None and known.outcome is not None:
-            self._ledger.record(labels)
-            self._attempts.unchanged(labels.id)
-            self.recorder.rows.append(known.row)
-            self.recorder.finish(known.outcome, known.reason, stop=labels.raw)
-            if reply is labels:
-                reply = yield PassRest()
-            if isinstance(reply, BaseException):
-                self.replay.complete()
-            yield from map(Emit, self.replay.pieces())
+        if gathered:
+            result = self._ended((yield StreamBody(self._answer.gather(head))))
+        elif (ended := (yield from self._read_first(head))) is None:
             return
-        self._broke = error
-        result = self._ended(reply)
+        else:
+            result = ended
         self._first_id = result.id
         while True:
             yield Emit(self._answer.take())
@@ -259,6 +246,29 @@ class Turn:
                 return
             result = yield from self._go_on(decision.action, result)
 
+    def _read_first(self, head: Head) -> Generator[Command, Reply, AttemptResult | None]:
+        """Read the caller's own attempt; return its result; `None`: it went out as it came."""
+        reply = yield StreamBody(self._answer.first(head, self.replay), self.replay)
+        error = reply if isinstance(reply, BaseException) else None
+        labels = reply if isinstance(reply, AttemptResult) else self._answer.result_by_labels(error)
+        known = None
+        if labels is not None:  # they may be enough to let the answer go out as it came
+            full = self.policy.verify_stop_reason and used_up(labels, self._ledger.limit)
+            known = decide(Situation(result=labels, looked=False, used_up=full))
+        if labels is not None and known is not None and known.outcome is not None:
+            self._ledger.record(labels)
+            self._attempts.unchanged(labels.id)
+            self.recorder.rows.append(known.row)
+            self.recorder.finish(known.outcome, known.reason, stop=labels.raw)
+            if reply is labels:
+                reply = yield PassRest()
+            if isinstance(reply, BaseException):
+                self.replay.complete()
+            yield from map(Emit, self.replay.pieces())
+            return None
+        self._broke = error
+        return self._ended(reply)
+
     def _open(self) -> Generator[Command, Reply, Head | None]:
         """Send the caller's request; return the head of an answer to heal, or end the turn."""
         opening = self._opening
@@ -269,9 +279,9 @@ class Turn:
             reply = yield from self._attempts.first(ours=ours)
         error = None
         if isinstance(reply, Head):
-            asked = ours and self._attempts.request.streamed
+            asked = ours and (self._attempts.request.streamed or self._attempts.gathered)
             reply.streamed = reply.streamed or (reply.untyped and asked)
-            known = "json" in reply.kind or reply.streamed
+            known = reply.is_json or reply.streamed
             opening = replace(
                 opening,
                 ok=reply.ok,
@@ -391,7 +401,10 @@ class Turn:
         self, action: Action, held: AttemptResult
     ) -> Generator[Command, Reply, AttemptResult]:
         """Make the next attempt and return its result; `held`: the result so far, if that fails."""
-        limit = self._attempts.budget.spend(action)
+        budget = self._attempts.budget
+        limit = budget.spend(action)
+        if held.stop is Stop.LENGTH:
+            budget.outgrows()
         if held.stop is Stop.DROPPED and isinstance(held.error, StreamError):
             yield from self._attempts.rest()
         if action is Action.THINK_LESS:
@@ -463,8 +476,6 @@ class Turn:
         stands = standing(new, again)
         if stands is Stands.NEW:
             self._ledger.discard(0, count)
-            if action in {Action.ESCALATE, Action.ESCALATE_BEHIND}:
-                budget.remember(new)
             return new
         if opened is not None and not replaces:
             kept.revert()
@@ -584,11 +595,13 @@ class Turn:
     def _close(self, decision: Decision, outcome: Outcome, situation: Situation) -> Script:
         """End the turn. The report is written before the last bytes leave."""
         result, answer, policy = situation.result, self._answer, self.policy
+        self._attempts.budget.settle()
         if decision.action is Action.RAISE:
             self.recorder.finish(outcome, decision.reason)
             yield from map(Emit, self.replay.pieces())
             # An error event of a later attempt is not in the buffer: raise what broke the first.
-            error = self._broke if isinstance(result.error, StreamError) else result.error
+            buffered = not self._attempts.gathered and isinstance(result.error, StreamError)
+            error = self._broke if buffered else result.error
             if error is not None:
                 yield Raise(error)
             return
@@ -600,6 +613,8 @@ class Turn:
                 yield from self._attempts.keep()
             reason = end.reason or decision.reason
             self.recorder.finish(end.outcome or outcome, reason, stop=result.raw)
+            if self._attempts.gathered:
+                yield Emit(answer.gathered())
             yield from map(Emit, self.replay.pieces())
             return
         answer.release(

@@ -194,6 +194,8 @@ class GatewayTurn:
                 return
             if log is not None:
                 stream = AsyncJournaledStream(healed, self._turn, log)
+            if healed.gathered:
+                self._length = None
             content_type = response.headers.get("content-type", "").lower()
             self._streamed = "text/event-stream" in content_type
             self._head = response.status_code, [*end_to_end(response.headers.raw), turn_header]

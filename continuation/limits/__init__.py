@@ -181,7 +181,7 @@ class LearnedFacts(NamedTuple):
     ceiling: int | None = None
     """The largest output limit, in tokens, as the provider stated it."""
     needed: int | None = None
-    """Output tokens of the longest answer that was asked for again at the ceiling; no tools."""
+    """Output tokens of the longest answer that was cut below the ceiling; no tools."""
     needed_with_tools: int | None = None
     """The same for requests with tools."""
     no_prefill: bool = False

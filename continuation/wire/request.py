@@ -35,6 +35,10 @@ from continuation.wire.json_values import (
     loads,
 )
 
+_WORDY = 1_000
+"""Characters; a longer text without a space or punctuation is encoded data."""
+_ENCODED = re.compile(r"(?:data:[^,]{0,200},)?[A-Za-z0-9+/_=-]+")
+
 
 def read_body(request: Request) -> Json:
     """Return the request's body. Raises `Untouched` if we cannot read it or must not change it."""
@@ -171,6 +175,27 @@ class BaseRequest(ABC):
     def streams(self) -> bool:
         """Whether later attempts may be streamed; if not, `unary_ceiling` bounds their limit."""
         return True
+
+    @property
+    def gathers(self) -> bool:
+        """Whether a body can be made of a streamed answer that lacks nothing of a body's."""
+        return self.streams
+
+    @property
+    def prompt_text(self) -> str:
+        """All words of the request, to estimate its size; images and files are left out."""
+        texts, rest = list[str](), list[object]([self.body])
+        while rest:
+            value = rest.pop()
+            if isinstance(value, str):
+                if not (len(value) > _WORDY and _ENCODED.fullmatch(value)):
+                    texts.append(value)
+            elif isinstance(value, dict):
+                rest += as_json(value).keys()
+                rest += as_json(value).values()
+            else:
+                rest += as_list(value)
+        return "\n".join(texts)
 
     @abstractmethod
     def answer(self, policy: Policy) -> MessageBuilder:

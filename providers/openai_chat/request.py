@@ -66,6 +66,11 @@ class ChatRequest(OpenAIRequest):
             return f"limit {min(wished)} is below leave_limits_below {policy.leave_limits_below}"
         return None
 
+    @property
+    def gathers(self) -> bool:
+        """Whether a streamed answer has usage as well, as a body always has."""
+        return super().gathers and self._vendor.stream_options and self._manners.counts
+
     def prefills(self, model_takes_it: bool) -> bool:
         """Whether prefill works: the server decides, unless its profile leaves it to the model."""
         body = self.body

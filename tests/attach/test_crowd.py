@@ -68,7 +68,7 @@ def test_streams_of_one_client_are_not_mixed(tasks: int) -> None:
         limits = httpx2.Limits(max_connections=tasks)
         http = httpx2.AsyncClient(limits=limits, timeout=60)
         async with anthropic.AsyncAnthropic(base_url=url, api_key="k", http_client=http) as bare:
-            policy = continuation.Policy(models_endpoint=False)
+            policy = continuation.Policy(models_endpoint=False, remember_limit=False)
             client = continuation.wrap(bare, config=policy)
             await asyncio.gather(*(turn(client, who) for who in range(tasks)))
             inner: Any = client._client
@@ -91,7 +91,8 @@ def test_twenty_threads_on_one_client_are_not_mixed() -> None:
             failed.append(error)
 
     with Crowd() as sim, anthropic.Anthropic(base_url=sim.url, api_key="k") as bare:
-        client = continuation.wrap(bare, config=continuation.Policy(models_endpoint=False))
+        policy = continuation.Policy(models_endpoint=False, remember_limit=False)
+        client = continuation.wrap(bare, config=policy)
         threads = [threading.Thread(target=turns, args=(client, who)) for who in range(THREADS)]
         for thread in threads:
             thread.start()

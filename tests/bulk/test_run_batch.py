@@ -81,8 +81,10 @@ def test_each_answer_is_healed_and_known_by_its_id(
     results = run(dialect, reciting, given, concurrency=3, asynchronous=asynchronous)
     assert texts(dialect, results) == {TEXT}
     assert {(result.index, result.id) for result in results} == {(n, f"r{n}") for n in range(6)}
-    assert {str(result.report and result.report.outcome) for result in results} == {"healed"}
-    assert len(reciting.posts) == 12
+    outcomes = [str(result.report and result.report.outcome) for result in results]
+    assert 1 <= outcomes.count("healed") <= 3, "those sent before the first was known to be cut"
+    assert outcomes.count("complete") == 6 - outcomes.count("healed")
+    assert len(reciting.posts) == 6 + outcomes.count("healed")
     with MAKES[dialect]().connect(reciting.url, asynchronous=False) as client:
         plain = MAKES[dialect]().create(client, request(dialect, LIMIT, {}))
     assert {type(result.answer) for result in results} == {type(plain)}
@@ -268,7 +270,7 @@ def test_a_journal_may_be_in_postgresql(reciting: Simulator, databases: Callable
     for _ in range(2):
         results = run("anthropic-messages", reciting, asks("anthropic-messages", 4), journal=url)
         assert texts("anthropic-messages", results) == {TEXT}
-    assert len(reciting.posts) == 8
+    assert 5 <= len(reciting.posts) <= 8
     let_go()
 
 
