@@ -43,7 +43,7 @@ from continuation.attach.journaled import (
 )
 from continuation.attach.preparing import KEY, Preparation
 from continuation.attach.session import CLOSED, Session, as_stream, begin
-from continuation.attach.total_timeout import until
+from continuation.attach.total_timeout import TotalTimeout, until
 from continuation.config import HEADER, parse
 from continuation.config import take as take_override
 from continuation.engine.commands import (
@@ -67,6 +67,8 @@ _PLAIN = frozenset({httpx2.HTTPTransport, httpx2.AsyncHTTPTransport, type(None)}
 """Transports that send a request unchanged; a mount of `None` means the default one."""
 _WAY = ("send", "_send_handling_auth", "_send_handling_redirects", "_send_single_request")
 """The methods that a request goes through in its client."""
+_ADD_NOTHING = frozenset({"google.genai._api_client", TotalTimeout.__module__})
+"""Modules whose clients have methods of their own, but send a request as it is."""
 _AT_ONCE = 32_768
 """Below this size in bytes `Work` takes milliseconds and is done without a thread."""
 _LARGE = 1_000_000
@@ -410,6 +412,12 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
         await self._drop()
 
 
+def _passes_on(client: Any, known: Any, name: str) -> bool:
+    """Whether a client's method is httpx2's own, or one that adds nothing to a request."""
+    function = getattr(getattr(client, name), "__func__", None)
+    return function is known or getattr(function, "__module__", "") in _ADD_NOTHING
+
+
 class _StandIn:
     """What both healing clients share: they stand for `origin`, and close only what they own."""
 
@@ -431,8 +439,10 @@ class _StandIn:
         """The streams that were opened and may still be read."""
         self._name = uuid4().hex
         kind = httpx2.Client if isinstance(origin, httpx2.Client) else httpx2.AsyncClient
-        ways = [(getattr(origin, name), getattr(kind, name)) for name in _WAY]
-        self._plain = all(getattr(way, "__func__", None) is known for way, known in ways)
+        passed = [origin, *([origin.origin] if isinstance(origin, TotalTimeout) else ())]
+        self._plain = all(
+            _passes_on(each, getattr(kind, name), name) for each in passed for name in _WAY
+        )
         """Whether only `auth`, hooks and transports can change a request before it is sent."""
         self.engine = engine
         self.prepare: Callable[[httpx2.Request], Any] | None = None

@@ -20,15 +20,16 @@ class TotalTimeout(httpx2.AsyncClient):
     ends in `models/m:method`) are bounded: uploads and the like never went through aiohttp.
     """
 
-    __slots__ = ("_origin",)
+    __slots__ = ("origin",)
 
     def __init__(self, origin: httpx2.AsyncClient) -> None:
         # Not super().__init__: it would open a second pool of connections.
         self.__dict__ = origin.__dict__
-        self._origin = origin
+        self.origin = origin
+        """The client this one stands for."""
 
     def build_request(self, *arguments: Any, **options: Any) -> httpx2.Request:
-        return self._origin.build_request(*arguments, **options)
+        return self.origin.build_request(*arguments, **options)
 
     async def send(
         self, request: httpx2.Request, *, stream: bool = False, **options: Any
@@ -36,11 +37,11 @@ class TotalTimeout(httpx2.AsyncClient):
         """Send a request; raises what the other client's `send` raises, and `TimeoutError`."""
         seconds = request.extensions.get("timeout", {}).get("read")
         if seconds is None or ":" not in request.url.path.rpartition("/")[2]:
-            return await self._origin.send(request, stream=stream, **options)
+            return await self.origin.send(request, stream=stream, **options)
         until = time.monotonic() + seconds
         deadline = cast("float", request.extensions.setdefault(_DEADLINE, until))
         with anyio.fail_after(deadline - time.monotonic()):
-            response = await self._origin.send(request, stream=True, **options)
+            response = await self.origin.send(request, stream=True, **options)
         response.stream = _Until(cast("httpx2.AsyncByteStream", response.stream), deadline)
         if not stream:
             try:
@@ -51,11 +52,11 @@ class TotalTimeout(httpx2.AsyncClient):
         return response
 
     async def aclose(self) -> None:
-        await self._origin.aclose()
+        await self.origin.aclose()
 
     @property
     def is_closed(self) -> bool:
-        return self._origin.is_closed
+        return self.origin.is_closed
 
 
 async def until(deadline: float, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:

@@ -516,13 +516,14 @@ class Attempts:
                 return (yield from again)
         error = request.refused(reply, body)
         ledger.record(error=error.error)
-        taught, named = budget.learn(error, limit), error.maximum or limit
+        # What credit and quota leave now is no limit to begin with: it may be less than is needed.
+        taught = budget.learn(error, limit) and reply.status not in {402, 429}
+        named = error.maximum or limit
         if taught and named > (request.limit or 0) and spare:
             return (yield from self._raised(named, own))
         answered = yield from self._send(own)
         # If it is answered now, the limit was refused; and not for this prompt's length alone.
-        caused = isinstance(answered, Head) and answered.ok
-        if caused and (not taught or reply.status in {402, 429}):
+        if not taught and isinstance(answered, Head) and answered.ok:
             budget.forget()
         return answered
 

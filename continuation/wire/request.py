@@ -190,11 +190,9 @@ class BaseRequest(ABC):
             if isinstance(value, str):
                 if not (len(value) > _WORDY and _ENCODED.fullmatch(value)):
                     texts.append(value)
-            elif isinstance(value, dict):
-                rest += as_json(value).keys()
-                rest += as_json(value).values()
             else:
-                rest += as_list(value)
+                members = as_json(value)
+                rest += [*members, *members.values(), *as_list(value)]
         return "\n".join(texts)
 
     @abstractmethod

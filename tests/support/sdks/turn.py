@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -113,56 +113,74 @@ def play(
 
     `config=None`: through the bare client.
     """
+    return play_all([ran], how, sim, [request], config)[0]
+
+
+def play_all(
+    runs: list[T],
+    how: How,
+    sim: Simulator | str,
+    requests: Sequence[dict[str, Any]],
+    config: Policy | Config | None = FAST,
+) -> list[T]:
+    """Run turns one after another through one client; each of `runs` takes one in."""
     url = sim if isinstance(sim, str) else sim.url
-    bare = ran.connect(url, asynchronous=how.startswith("async"))
+    bare = runs[0].connect(url, asynchronous=how.startswith("async"))
     client: Any = bare
     if config is not None:
-        client = continuation.wrap(bare, config=config, on_event=ran.events.append)
+        client = continuation.wrap(bare, config=config, on_event=runs[0].events.append)
+    turns = list(zip(runs, requests, strict=True))
     with quietly():
         if how.startswith("async"):
-            asyncio.run(_async(ran, bare, client, request, streamed=how.endswith("stream")))
+            asyncio.run(_async(turns, bare, client, streamed=streamed(how)))
         else:
-            _sync(ran, bare, client, request, streamed=how.endswith("stream"))
-    return ran
+            with bare:
+                for ran, request in turns:
+                    _sync(ran, client, request, streamed=streamed(how))
+    return runs
 
 
-def _sync(ran: Turn, bare: Any, client: Any, request: dict[str, Any], *, streamed: bool) -> None:
-    with bare:
-        try:
-            if not streamed:
-                ran.answer = ran.create(client, request)
-                return
-            opened = ran.stream(client, request)
-            with opened if hasattr(opened, "__enter__") else contextlib.nullcontext(opened) as each:
-                for piece in each:
-                    ran.pieces.append(piece)
-                ran.answer = ran.ended(each)
-        except Exception as error:
-            ran.error = error
-        finally:
-            ran.report = continuation.last_report()
+def _sync(ran: Turn, client: Any, request: dict[str, Any], *, streamed: bool) -> None:
+    try:
+        if not streamed:
+            ran.answer = ran.create(client, request)
+            return
+        opened = ran.stream(client, request)
+        with opened if hasattr(opened, "__enter__") else contextlib.nullcontext(opened) as each:
+            for piece in each:
+                ran.pieces.append(piece)
+            ran.answer = ran.ended(each)
+    except Exception as error:
+        ran.error = error
+    finally:
+        ran.report = continuation.last_report()
 
 
 async def _async(
-    ran: Turn, bare: Any, client: Any, request: dict[str, Any], *, streamed: bool
+    turns: Sequence[tuple[Turn, dict[str, Any]]], bare: Any, client: Any, *, streamed: bool
 ) -> None:
     async with getattr(bare, "aio", bare):
-        try:
-            if not streamed:
-                ran.answer = await ran.create(getattr(client, "aio", client), request)
-                return
-            opened = ran.stream(getattr(client, "aio", client), request)
-            if hasattr(opened, "__await__"):
-                opened = await opened
-            managed = hasattr(opened, "__aenter__")
-            async with opened if managed else contextlib.nullcontext(opened) as each:
-                async for piece in each:
-                    ran.pieces.append(piece)
-                ran.answer = ran.ended(each)
-        except Exception as error:
-            ran.error = error
-        finally:
-            ran.report = continuation.last_report()  # here: a task has a context of its own
+        for ran, request in turns:
+            await _turn(ran, getattr(client, "aio", client), request, streamed=streamed)
+
+
+async def _turn(ran: Turn, client: Any, request: dict[str, Any], *, streamed: bool) -> None:
+    try:
+        if not streamed:
+            ran.answer = await ran.create(client, request)
+            return
+        opened = ran.stream(client, request)
+        if hasattr(opened, "__await__"):
+            opened = await opened
+        managed = hasattr(opened, "__aenter__")
+        async with opened if managed else contextlib.nullcontext(opened) as each:
+            async for piece in each:
+                ran.pieces.append(piece)
+            ran.answer = ran.ended(each)
+    except Exception as error:
+        ran.error = error
+    finally:
+        ran.report = continuation.last_report()  # here: a task has a context of its own
 
 
 @contextlib.contextmanager
