@@ -369,8 +369,7 @@ def _shapes() -> dict[str, _Shape]:
 
 def _check(key: str, value: Any) -> None:
     """Check the value of a known key; raises as `check` does."""
-    shape = _shapes()[key]
-    wrong, cause = "", None
+    shape, wrong = _shapes()[key], ""
     if shape.choices:
         if value not in shape.choices and not (shape.callable and callable(value)):
             word = _RENAMED_WORDS.get((key, value)) if isinstance(value, str) else None
@@ -384,14 +383,79 @@ def _check(key: str, value: Any) -> None:
         wrong = f"must be {shape.between}"
     elif key in {"chain_store", "learned_file"}:
         wrong = store_error(value) if value or key == "chain_store" else ""
+    elif key in _TEXTS and len(value) > MOST_CHARACTERS:
+        wrong = f"has {len(value):,} characters: write at most {MOST_CHARACTERS:,}"
     elif key == "recovery_prompt":
-        try:
-            str(value).format(anchor="", state="")
-        except (ValueError, LookupError, AttributeError) as error:
-            wrong = "{anchor} and {state} are filled in; write other braces twice"
-            cause = error
+        wrong = template_error(value)
     if wrong:
-        raise ValueError(f"{key} = {shown(key, value)}: {wrong}") from cause
+        raise ValueError(f"{key} = {shown(key, value)}: {wrong}")
+
+
+# --- the wording of prompts ---------------------------------------------------------------------
+
+_TEXTS = frozenset({"recovery_prompt", "resume_text"})
+MOST_CHARACTERS: Final = 10_000
+"""Longest text that a key of `_TEXTS` may have."""
+_BRACES = re.compile(r"\{\{|\}\}|\{(anchor|state)\}|[{}]")
+
+
+def template_error(text: str) -> str:
+    """Return what is wrong with the wording of a recovery prompt; `""`: nothing.
+
+    It is no format string: a width in one could ask for gigabytes, and an attribute for secrets.
+    """
+    for match in _BRACES.finditer(text):
+        if len(match[0]) == 1:
+            near = text[match.start() : match.start() + 20]
+            return (
+                f"{near!r}: only {{anchor}} and {{state}} are filled in, without a format or a "
+                "conversion; write other braces twice"
+            )
+    return ""
+
+
+def fill(text: str, **values: str) -> str:
+    """Return the wording of a recovery prompt with `anchor` and `state` filled in."""
+    return _BRACES.sub(lambda match: values[match[1]] if match[1] else match[0][0], text)
+
+
+# --- what a caller may ask of somebody else's gateway -------------------------------------------
+
+_UNKNOWN: Final = float("inf")
+_COSTS: Final[Mapping[str, Callable[[Any], float]]] = {
+    **dict.fromkeys(
+        ("enabled", "escalate", "remember_limit", "verify_stop_reason", "models_endpoint")
+        + ("less_thinking", "max_recoveries", "max_drop_recoveries", "max_attempts")
+        + ("max_retries", "max_turn_seconds", "max_turn_output_tokens", "max_wait_seconds")
+        + ("seam_buffer_chars",),
+        float,
+    ),
+    # A larger value means less work, or less haste.
+    **dict.fromkeys(("leave_limits_below", "backoff_seconds", "log_repairs"), lambda n: -float(n)),
+    "model_max_output_tokens": lambda n: n or _UNKNOWN,
+    "initial_limit": ("caller", "ceiling").index,
+    "forced_tool_choice": ("pass", "heal").index,
+    "truncated_document": ("return", "complete").index,
+    "truncated_tool_call": lambda word: word in {"retry_smaller", "complete"},
+    "repair": ("off", "on_error", "before_send").index,
+    "usage": ("billed", "turn").index,
+}
+"""Each key that bounds what a turn may cost -> how much one of its values allows."""
+
+
+def lifted(own: Policy, asked: Mapping[str, Any]) -> str:
+    """Return the first key of `asked` that lifts a limit of the policy `own`; `""`: none does.
+
+    A limit is what bounds requests, tokens, time and memory, and what decides that something is
+    counted or logged. The other keys say how an answer is treated.
+    """
+    for key, value in asked.items():
+        mine = getattr(own, key)
+        if key == "tracing" and value != mine:
+            return key
+        if key in _COSTS and _COSTS[key](value) > _COSTS[key](mine):
+            return key
+    return ""
 
 
 # --- what files and messages need ---------------------------------------------------------------

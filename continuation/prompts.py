@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import string
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
+from continuation.policy import fill, template_error
 from continuation.seams.text import Cut, Form
 
 __all__ = [
@@ -63,16 +63,18 @@ def recovery_prompt(
     """Return the user message that asks the model to continue where `before` stopped.
 
     `anchor` is the end of `before` that the model is asked to repeat first; `None`: it is asked to
-    repeat nothing. `template` replaces the wording: a format string in which `{anchor}` stands for
-    the quoted anchor and `{state}` for a sentence (or nothing) about what is open at the cut.
+    repeat nothing. `template` replaces the wording: a text in which `{anchor}` stands for the quoted
+    anchor and `{state}` for a sentence (or nothing) about what is open at the cut.
 
-    Raises `ValueError` when `template` is no format string or has another placeholder.
+    Raises `ValueError` when `template` has another placeholder or a single brace.
     """
     name = _tag("anchor", anchor or "")
     quoted = f"<{name}>{anchor}</{name}>" if anchor else ""
     state = _state(before)
     if template is not None:
-        return _fill(template, {"anchor": quoted, "state": state})
+        if wrong := template_error(template):
+            raise ValueError(f"recovery prompt: {wrong}")
+        return fill(template, anchor=quoted, state=state)
     ask = _ANCHORED.format(open=f"<{name}>", close=f"</{name}>") if anchor else _PLAIN
     sentences = " ".join(filter(None, (_LEADS[cause], ask, state, _MANNERS)))
     return f"{sentences}\n{quoted}" if quoted else sentences
@@ -170,25 +172,6 @@ def _tag(name: str, text: str) -> str:
 
 def _characters(count: int) -> str:
     return "1 character" if count == 1 else f"{count:,} characters"
-
-
-def _fill(template: str, values: dict[str, str]) -> str:
-    try:
-        parts = list(string.Formatter().parse(template))
-    except ValueError as error:
-        msg = f"recovery prompt: {template!r} is no format string ({error}); write {{{{ for a brace"
-        raise ValueError(msg) from None
-    for _, name, _, _ in parts:
-        if name is not None and name not in values:
-            raise ValueError(
-                f"recovery prompt: unknown placeholder {{{name}}} in {template!r}; "
-                "use {anchor} and {state}, and {{ for a brace"
-            )
-    try:
-        return template.format(**values)
-    except (KeyError, ValueError) as error:
-        msg = f"recovery prompt: {template!r} cannot be filled in ({error}); use plain {{anchor}}"
-        raise ValueError(msg) from None
 
 
 def _state(before: str) -> str:

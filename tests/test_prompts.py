@@ -7,6 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from continuation.history.wordings import quoted_anchor
+from continuation.config import parse
+from continuation.policy import Policy, check
 from continuation.prompts import (
     Cause,
     cut_call_guidance,
@@ -88,6 +90,10 @@ def test_a_template_replaces_the_wording() -> None:
         ("Go on {anchor.upper}", "{anchor.upper}"),
         ("Go on {anchor", "{anchor"),
         ("Go on {anchor:{width}}", "width"),
+        ("Go on {anchor:>900000000}", "{anchor:>900000000}"),
+        ("Go on {anchor!r}", "{anchor!r}"),
+        ("Go on {state:{anchor}}", "{state:{anchor}}"),
+        ("Go on {anchor:}", "{anchor:}"),
         ("Go on }", "}"),
     ],
 )
@@ -95,6 +101,17 @@ def test_a_bad_template_is_refused_with_the_placeholder_named(template: str, par
     with pytest.raises(ValueError, match="recovery prompt") as caught:
         recovery_prompt(CODE, "retu", Cause.LENGTH, template)
     assert part in str(caught.value)
+    with pytest.raises(ValueError, match="write other braces twice"):
+        Policy(recovery_prompt=template)
+    with pytest.raises(ValueError, match="write other braces twice"):
+        parse(f"recovery_prompt={template}")
+
+
+@pytest.mark.parametrize("key", ["recovery_prompt", "resume_text"])
+def test_a_prompt_has_a_bounded_length(key: str) -> None:
+    assert check({key: "x" * 10_000})
+    with pytest.raises(ValueError, match=r"has 10,001 characters: write at most 10,000"):
+        check({key: "x" * 10_001})
 
 
 def test_the_notes_on_a_cut_call_name_it_and_its_size() -> None:

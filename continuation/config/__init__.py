@@ -424,7 +424,8 @@ def take(request: httpx2.Request) -> Mapping[str, Any]:
 
 
 _USAGE = "write off, on, or key=value, key=value, as in max_recoveries=1"
-_ITEM = re.compile(r'\s*([^\s=,"]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^,"]*?)\s*(,|$)')
+# Possessive, so that no header takes quadratic time.
+_ITEM = re.compile(r'\s*+([^\s=,"]++)\s*+=\s*+("(?:[^"\\]|\\.)*+"|[^,"]*+)\s*+(,|$)')
 
 
 def parse(text: str) -> dict[str, Any]:
@@ -440,7 +441,7 @@ def parse(text: str) -> dict[str, Any]:
         if match is None or match[1] in seen:
             reason = f"{match[1]!r} is said twice" if match else _USAGE
             raise ValueError(f"{HEADER}: {shown('', text)}: {reason}")
-        key, literal = match[1], match[2]
+        key, literal = match[1], match[2].rstrip()
         try:
             value = read_value(key, json.loads(literal) if literal.startswith('"') else literal)
             values |= _for_one_call({key: value})

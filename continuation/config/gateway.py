@@ -19,9 +19,16 @@ _NUMBERS = {
     "idle_seconds": Between(1, 86_400),
     "drain_seconds": Between(0, 86_400),
     "max_streams": Between(1, 1_000_000),
+    "max_waiting": Between(1, 1_000_000),
+    "body_seconds": Between(0.1, 86_400),
+    "max_held_bytes": Between(1 << 20, 1 << 40),
+    "max_json_values": Between(1_000, 1_000_000_000),
+    "max_event_bytes": Between(1 << 10, 1 << 40),
+    "max_body_bytes": Between(1 << 10, 1 << 40),
     "journal_seconds": Between(30, 86_400),
     "journal_turns": Between(1, 1_000_000),
 }
+_OVERRIDES = ("lower", "any")
 _OWN_PATHS = frozenset({"t", "continuation", "livez", "readyz", "metrics"})
 
 
@@ -60,6 +67,21 @@ class GatewayTable:
     """Seconds that streams have to end in, once the gateway is to stop."""
     max_streams: float = 2000.0
     """How many requests may be under way at once; others are answered with 503."""
+    max_waiting: float = 100.0
+    """How many connections of one address may be without a complete request for over a second."""
+    body_seconds: float = 60.0
+    """Seconds in which a request's body must arrive; each 64 kB that arrive add one more."""
+    max_held_bytes: float = float(1 << 30)
+    """Bytes of all request bodies that are in memory at once; further ones get 503."""
+    max_json_values: float = 1_000_000.0
+    """How many JSON values a request's body may have to be parsed; larger ones are only relayed."""
+    max_event_bytes: float = float(32 << 20)
+    """Bytes that one event of an upstream's stream may have; a longer one ends the answer."""
+    max_body_bytes: float = float(256 << 20)
+    """Bytes that an upstream's whole answer may have, decoded; a longer one ends there."""
+    overrides: str = "lower"
+    """What callers may set by the header `x-continuation`: "lower": nothing that lifts a limit of
+    this configuration; "any": all that holds for one call."""
     token_env: str = "CONTINUATION_TOKEN"
     """The environment variable with the access token; if it is set, all callers need the token."""
     hosts: tuple[str, ...] = ()
@@ -119,6 +141,11 @@ def _gateway_value(key: str, value: object, folder: Path) -> Any:
         return tuple(_text(key, item).lower().rstrip("/") for item in items)
     if key == "token_env":
         return _text(key, value)
+    if key == "overrides":
+        if value not in _OVERRIDES:
+            choices = ", ".join(map(repr, _OVERRIDES))
+            raise ValueError(f"{key} = {shown(key, value)}: choose one of {choices}")
+        return value
     if key == "journal":
         target = _text(key, value)
         if problem := store_error(target):

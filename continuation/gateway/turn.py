@@ -20,6 +20,7 @@ from continuation.gateway.caller import Caller, Headers, end_to_end
 from continuation.gateway.errors import GatewayError, error_body
 from continuation.gateway.relay import failed, hand_over
 from continuation.gateway.resumed import digest
+from continuation.policy import lifted, shown
 from continuation.reports.report import ChainStore, Event, Retrying
 from continuation.types import Outcome, Request
 
@@ -115,6 +116,7 @@ class GatewayTurn:
             request = Request(host, path, dict(self._request.headers.items()), raw, settings)
             override = self._override()
             self._turn = self._gateway.engine.begin(self._dialect, request, None, override, listen)
+            self._check_limits(override)
             self._gateway.turns.live[name] = upstream, self._turn.recorder
             codec = getattr(self._turn.asked and self._turn.asked[1], "codec", None)
             if self._gateway.show_content and codec is not None:  # not all requests have it
@@ -143,6 +145,19 @@ class GatewayTurn:
         if override.get("on_failure") == "raise":
             raise GatewayError(400, f'{HEADER}: on_failure = "raise": choose "stop" or "truncated"')
         return override
+
+    def _check_limits(self, override: Mapping[str, Any]) -> None:
+        """Raise a `GatewayError` for a header that lifts a limit of the configuration."""
+        if self._gateway.table.overrides == "any":
+            return
+        own = self._gateway.config.policy_for(self._turn.recorder.model or "")
+        if key := lifted(own, override):
+            value, mine = override[key], getattr(own, key)
+            message = (
+                f"{HEADER}: {key} = {shown(key, value)} lifts a limit of this gateway, "
+                f"{shown(key, mine)}: leave it out, or set overrides = \"any\" under [gateway]"
+            )
+            raise GatewayError(400, message)
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
         """Send an attempt; a later one keeps the caller's bytes as far as the JSON is the same."""

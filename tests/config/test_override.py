@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import threading
 from collections.abc import Generator, Iterator
@@ -320,3 +321,12 @@ def test_any_text_is_read_or_refused_with_the_headers_name(text: str) -> None:
         assert set(values) <= set(KEYS)
         return
     assert said.startswith(f"{HEADER}: ")
+
+
+@pytest.mark.parametrize(
+    "text", ['a=x{}"', "a={}y", 'a="{}', '{}"', "max_recoveries={}1"], ids=lambda text: repr(text)
+)
+def test_no_header_takes_more_than_linear_time(text: str) -> None:
+    """By the pattern that was used before, each of these took minutes."""
+    with contextlib.suppress(ValueError):
+        parse(text.format(" " * 1_000_000))
