@@ -87,6 +87,8 @@ class Request:
     """Headers that the client's `auth` or its SDK's hook sets or changes just before sending."""
     client: str = ""
     """A name for the client, if it may add a credential that cannot be read before sending."""
+    max_values: int = 1_000_000
+    """How many JSON values the body may have to be parsed."""
 
     @property
     def credential(self) -> str | None:

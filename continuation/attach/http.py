@@ -26,7 +26,7 @@ from uuid import uuid4
 import anyio
 import httpx2
 from anyio import from_thread
-from anyio.lowlevel import current_token
+from anyio.lowlevel import checkpoint, current_token
 
 from continuation.attach.journaled import (
     GATHERED,
@@ -134,6 +134,14 @@ async def _shut(response: httpx2.Response) -> None:
     closing.result()
 
 
+async def _decoded(response: httpx2.Response) -> AsyncIterator[bytes]:
+    """Yield the decoded bytes of a response, and let other tasks run: little may become much."""
+    async for chunk in response.aiter_bytes():
+        yield chunk
+        if len(chunk) >= _AT_ONCE:
+            await checkpoint()
+
+
 async def _leave(chunks: AsyncIterator[bytes], response: httpx2.Response) -> None:
     try:
         if isinstance(chunks, AsyncGenerator):
@@ -215,7 +223,7 @@ class HealedStream(Session, httpx2.SyncByteStream):
                 return Head(live.status_code, dict(live.headers.items()))
             if isinstance(command, Read) and self._live is not None:
                 with self._bound(self._live):
-                    return self._live.read()
+                    return self._read_whole(self._live)
             if isinstance(command, Wait):
                 self._wake.wait(command.seconds)
             if isinstance(command, Consult) and command.seconds is not None:
@@ -256,6 +264,15 @@ class HealedStream(Session, httpx2.SyncByteStream):
             else:
                 self._reply = self._perform(command)
         self._drop()
+
+    def _read_whole(self, live: httpx2.Response) -> bytes:
+        """Read the whole body of a response, as its `read` does, if it is not too large."""
+        if not live.is_closed:
+            add, body = self._adder()
+            for chunk in live.iter_bytes():
+                add(chunk)
+            live.__dict__["_content"] = bytes(body)
+        return live.read()
 
     def _hurried(self, chunks: Iterator[bytes], sent: httpx2.Request) -> Generator[bytes]:
         """Yield the chunks; before each, lower the read timeout to the time left.
@@ -342,7 +359,7 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
                     return Head(live.status_code, dict(live.headers.items()))
                 if isinstance(command, Read) and self._live is not None:
                     with _within(self._left):
-                        return await self._live.aread()
+                        return await self._read_whole(self._live)
                 if isinstance(command, Wait):
                     await anyio.sleep(command.seconds)
                 if isinstance(command, Consult) and command.seconds is not None:
@@ -395,9 +412,17 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
                 self._reply = await self._perform(command)
         await self._drop()
 
+    async def _read_whole(self, live: httpx2.Response) -> bytes:
+        if not live.is_closed:
+            add, body = self._adder()
+            async for chunk in _decoded(live):
+                add(chunk)
+            live.__dict__["_content"] = bytes(body)
+        return await live.aread()
+
     def _bytes_of(self, live: httpx2.Response) -> AsyncIterator[bytes]:
         stream = _bare_stream(live)
-        chunks = live.aiter_bytes() if stream is None else stream.__aiter__()
+        chunks = _decoded(live) if stream is None else stream.__aiter__()
         return chunks if self._until is None else until(self._until, chunks)
 
     async def _drop(self) -> None:

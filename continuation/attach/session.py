@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -41,6 +42,22 @@ CLOSED = "Cannot send a request, as the client has been closed."
 """The message of httpx2's own error."""
 
 
+class TooLargeError(httpx2.DecodingError):
+    """Raised for an answer, or one event of it, that has more bytes than a shell reads.
+
+    `lasting`: the same request again would only bring it again.
+    """
+
+    lasting = True
+
+
+_BLANKS = (b"\n\n", b"\r\n\r\n", b"\r\r")
+
+
+def _too_large(what: str, most: float) -> TooLargeError:
+    return TooLargeError(f"{what} has more than {most:,.0f} bytes, which is the most that is read")
+
+
 class Session:
     """One turn in a shell: everything but the I/O.
 
@@ -48,6 +65,11 @@ class Session:
     bytes of a response go through a `_taker`. Neither of the two raises if our own code fails: the
     answer then ends as it stands (`_break`).
     """
+
+    max_event_bytes: float = 32 << 20
+    """Bytes that one event of a stream may have."""
+    max_body_bytes: float = 256 << 20
+    """Bytes that the body of an answer may have, decoded; of a stream, all its events."""
 
     def __init__(
         self,
@@ -143,23 +165,42 @@ class Session:
         feed, replay = relay.feed, self._turn.replay
         raw = relay.replay.raw if relay.replay is not None else None
         self._relayed, self._over = True, False
+        size, most, event, last = 0, self.max_body_bytes, 0, b""
+        kind = "" if self._live is None else self._live.headers.get("content-type", "")
+        most_of_event = self.max_event_bytes if "event-stream" in kind.lower() else math.inf
 
         def take(chunk: bytes) -> bytes:
-            nonlocal feed, raw
+            nonlocal feed, raw, size, event, last
             shown = b""
             try:
                 try:
+                    size += len(chunk)
+                    if size > most:
+                        raise _too_large("the answer", most)
                     if raw is not None:
                         raw += chunk
                         if (flows := replay.flows) is not None and flows(chunk):
                             replay.sent = len(raw)
                             return chunk
+                    if most_of_event < math.inf:
+                        seen, last = last + chunk, chunk[-3:]
+                        event = 0 if any(map(seen.__contains__, _BLANKS)) else event + len(chunk)
+                        if event > most_of_event:
+                            raise _too_large("one event of the answer", most_of_event)
                     shown = feed(chunk)
                 except Enough as enough:
                     shown = enough.show
                     self._over = enough.result is None or not self._may_pass(enough.result)
                     if not self._over:
                         replay.flows, shown = _anything, replay.rest(shown)
+            except TooLargeError as error:
+                if raw is not None and self._turn.recorder.finished is not None:
+                    self._over = True  # the answer is whole: what follows its end is left
+                    return b""
+                # Of the caller's own attempt nothing more is read: all of it is in memory.
+                if raw is not None:
+                    self._end_with(error)
+                raise
             except Exception as bug:
                 # The rest of the caller's own attempt is passed on as it is; a later one is ended.
                 self._over = raw is None
@@ -170,6 +211,17 @@ class Session:
             return shown
 
         return take
+
+    def _adder(self) -> tuple[Callable[[bytes], None], bytearray]:
+        """Return a function that adds a chunk to a body, and the body; it raises as a taker does."""
+        body = bytearray()
+
+        def add(chunk: bytes) -> None:
+            body.extend(chunk)
+            if len(body) > self.max_body_bytes:
+                raise _too_large("the answer", self.max_body_bytes)
+
+        return add, body
 
     def _may_pass(self, result: AttemptResult) -> bool:
         """Whether the rest of a body may pass unread, after the engine was sent its result."""
@@ -182,8 +234,16 @@ class Session:
         self._asked = command
         return False
 
+    def _end_with(self, error: Exception) -> None:
+        """End the turn with an error, which the caller gets."""
+        self._broken = True
+        self._report(Outcome.FAILED, str(error))
+        self._stop()
+
     def _fail(self, error: Exception) -> None:
         """Note a dropped connection; if a close caused it, raise `httpx2.ReadError` instead."""
+        if isinstance(error, TooLargeError) and self._broken:
+            raise error
         if self._closed:
             if isinstance(error, httpx2.ReadError):
                 raise error

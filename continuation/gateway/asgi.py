@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import contextvars
 import json
 import logging
 import os
 import re
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from time import monotonic, time
+from typing import TypeVar
 from urllib.parse import quote, unquote
 
 import httpx2
@@ -25,19 +30,23 @@ from continuation.gateway.errors import GatewayError, error_body
 from continuation.gateway.metrics import Metrics
 from continuation.gateway.relay import relay
 from continuation.gateway.resumed import Resumed
+from continuation.gateway.room import Room
 from continuation.gateway.turn import GatewayTurn
 from continuation.gateway.turns import Turns
 from continuation.registry import dialects
 
 logger = logging.getLogger("continuation")
+ResultT = TypeVar("ResultT")
 
+_LARGE = 1 << 20
+"""Bytes of a body above which work on it takes milliseconds."""
 _MOST_HEADERS = 1 << 16
 """Bytes of all headers of a request."""
 _CONNECT_SECONDS = 30.0
 _LAST_ATTEMPT = 30.0
 """Seconds before the end of a drain in which no further attempt begins."""
-_MORE_MAY_COME = frozenset({408, 413, 426, 431, 503})
-"""Statuses after which more of the request may come, unread: the connection is closed."""
+_CLOSING = frozenset({401, 403, 408, 413, 426, 431, 503})
+"""Statuses after which the connection is closed: of who may not enter, or of unread requests."""
 _FOR_GATEWAY = frozenset({b"host", b"expect", TOKEN_HEADER, HEADER.encode()})
 """Headers that are for the gateway, not for an upstream."""
 _OWN_PATHS = frozenset({"continuation", "metrics"})
@@ -74,15 +83,16 @@ class Gateway:
     ) -> None:
         self._insecure = insecure
         self.show_content = show_content
+        self.room = Room(config.gateway)
         self._read(config)
         self.engine = Engine(dialects(), self.config, None, monotonic, time)
-        self.streams = 0
-        """Requests to upstreams that are under way."""
         self.metrics = Metrics(lambda: self.streams)
         self.turns = Turns(self.metrics)
         self.ready = True
         """Whether `/readyz` answers 200; `False` once it drains."""
         self.resumed = Resumed()
+        self._large = ThreadPoolExecutor(2, "gateway-large")
+        """Threads for what takes long with a large body; two, so that few of them are parsed."""
         self._transports: dict[str, httpx2.AsyncBaseTransport] = {}
 
     def _read(self, config: Config) -> None:
@@ -99,8 +109,22 @@ class Gateway:
         default = Layer("the gateway's default", {"clamp": True})
         self.config = Config((default, *config.layers), config.vendors, table)
         self.table, self._access, self._keys = table, access, keys
+        self.room.table = table
         self.timeouts = {"connect": _CONNECT_SECONDS, "read": table.idle_seconds}
         """Timeouts for upstreams in seconds, in httpx2's form."""
+
+    @property
+    def streams(self) -> int:
+        """Requests to upstreams that are under way."""
+        return self.room.streams
+
+    async def aside(self, size: int, work: Callable[[], ResultT]) -> ResultT:
+        """Do work on a body of so many bytes: large ones in a thread, so that others go on."""
+        if size < _LARGE:
+            return work()
+        context = contextvars.copy_context()
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._large, partial(context.run, work))
 
     @property
     def has_token(self) -> bool:
@@ -143,7 +167,7 @@ class Gateway:
             else:
                 await send({"type": "websocket.close", "code": 1002})
         elif scope["type"] == "http":
-            caller = Caller(scope, receive, send)
+            caller = Caller(scope, receive, send, self.room)
             await self._exchange(scope, caller)
             if caller.gone:
                 self.metrics.gone.labels(caller.phase).inc()
@@ -187,17 +211,8 @@ class Gateway:
             elif upstream is None:
                 raise GatewayError(404, self._unknown(name, rest))
             else:
-                if self.streams >= self.table.max_streams:
-                    message = (
-                        f"{self.streams:,} requests are under way, which is all that max_streams "
-                        "allows: come back later"
-                    )
-                    raise GatewayError(503, message, (b"retry-after", b"1"))
-                self.streams += 1
-                try:
-                    await self._pass(caller, scope, upstream, rest)
-                finally:
-                    self.streams -= 1
+                self.room.check_streams()
+                await self._pass(caller, scope, upstream, rest)
         except GoneError:
             return
         except Exception as error:
@@ -206,7 +221,8 @@ class Gateway:
                 logger.exception("internal error of the gateway")
                 sent = GatewayError(500, "an error of the gateway's own; its log says more")
             if not caller.started:
-                close = [(b"connection", b"close")] if sent.status in _MORE_MAY_COME else []
+                closes = sent.status in _CLOSING and not caller.unread  # else `start` says so
+                close = [(b"connection", b"close")] if closes else []
                 await caller.answer(sent.status, error_body(dialect, sent), *close, *sent.headers)
 
     def _unknown(self, name: str, rest: str) -> str:
@@ -264,7 +280,13 @@ class Gateway:
         if dialect is None or b"content-encoding" in caller.named:
             if b"transfer-encoding" in caller.named:
                 headers.append((b"transfer-encoding", b"chunked"))
-            await relay(caller, transport, method, url, headers, extensions)
+            with contextlib.ExitStack() as under_way:
+                # A half-sent body holds no place.
+                caller.when_read = lambda: under_way.enter_context(self.room.stream(full=True))
+                under_way.callback(setattr, caller, "when_read", None)
+                if not caller.unread:
+                    caller.when_read()
+                await relay(caller, transport, method, url, headers, extensions)
             return
         settings = self.config.vendor_settings(upstream.vendor) if upstream.vendor else None
         url = httpx2.URL(f"{url.scheme}://{url.netloc.decode('ascii')}{target}")

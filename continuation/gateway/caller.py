@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, MutableMapping
 from time import perf_counter
 from typing import Any, TypeAlias
 
 from continuation.gateway.errors import GatewayError
+from continuation.gateway.room import GRACE, Lease, Room
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
-BODY_SECONDS = 60.0
-"""Seconds after which a caller that sends no more of its body has broken off."""
 LARGEST = 64 << 20
 """The most bytes of a body that is read as a whole; one that is passed on has no limit."""
+_PACE = 1 << 16
+"""Bytes of a body that give its caller another second."""
+_LINGER = 5.0
+"""Seconds for which the rest of a refused body is read and dropped, so that the answer arrives."""
 
 _HOP_BY_HOP = frozenset(
     {
@@ -45,8 +49,9 @@ class GoneError(Exception):
 class Caller:
     """Whoever sent one request: what it sends, and what it is sent."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.headers: Headers = [(bytes(k), bytes(v)) for k, v in scope["headers"]]
+    def __init__(self, scope: Scope, receive: Receive, send: Send, room: Room) -> None:
+        # White space around a value is no part of it (RFC 9110, 5.5).
+        self.headers: Headers = [(bytes(k), bytes(v).strip(b" \t")) for k, v in scope["headers"]]
         self.named = dict(self.headers)
         """The headers by name; of a repeated one the last."""
         self.started = False
@@ -60,44 +65,85 @@ class Caller:
         """Whether the caller left before the answer's end."""
         self._receive = receive
         self._send = send
+        self._room = room
+        self.address = str((scope.get("client") or [""])[0])
+        """Where the request came from; `""`: a socket without addresses."""
         self._over = False
         self._has_body = b"transfer-encoding" in self.named or (
             self.named.get(b"content-length", b"0") != b"0"
         )
         self._all_read = asyncio.Event()
+        self.when_read: Callable[[], object] | None = None
+        """Called once the whole body has arrived."""
         if not self._has_body:
             self._read()
 
     # --- what came -----------------------------------------------------------------------------
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the body as it comes. Raises `GoneError`, and a `GatewayError` for a slow one."""
-        has_more = self._has_body
-        while has_more:
-            try:
-                async with asyncio.timeout(BODY_SECONDS):
-                    message = await self._receive()
-            except TimeoutError as error:
-                why = f"no more of the body came for {BODY_SECONDS:.0f} s: send it at once"
-                raise GatewayError(408, why) from error
-            if message["type"] == "http.disconnect":
-                self.gone = True
-                raise GoneError
-            has_more = message.get("more_body", False)
-            if chunk := message.get("body", b""):
-                yield chunk
-        self._read()
+        """Yield the body as it comes. Raises `GoneError`, and a `GatewayError` for a slow one.
+
+        Its time is the time that was spent on waiting for it here.
+        """
+        has_more, left, grace, counted = self._has_body, self._room.table.body_seconds, GRACE, False
+        loop = asyncio.get_running_loop()
+        try:
+            while has_more:
+                begun = loop.time()
+                receiving = asyncio.ensure_future(self._receive())
+                try:
+                    if not counted:
+                        await asyncio.wait({receiving}, timeout=min(grace, left))
+                        if not receiving.done():
+                            counted = self._wait()
+                        grace = max(0.0, grace - (loop.time() - begun))
+                    if not receiving.done():
+                        await asyncio.wait({receiving}, timeout=left - (loop.time() - begun))
+                    if not receiving.done():
+                        raise GatewayError(408, "the body took too long to come: send it at once")
+                    message = receiving.result()
+                finally:
+                    receiving.cancel()
+                if message["type"] == "http.disconnect":
+                    self.gone = True
+                    raise GoneError
+                has_more = message.get("more_body", False)
+                chunk = message.get("body", b"")
+                left += len(chunk) / _PACE - (loop.time() - begun)
+                if not has_more:
+                    self._read()
+                if chunk:
+                    yield chunk
+        finally:
+            if counted:
+                self._room.wait_no_more(self.address)
+
+    def _wait(self) -> bool:
+        """Count as waiting; raises a `GatewayError` if too many of this address do."""
+        if not self._room.wait(self.address):
+            message = (
+                f"{self._room.table.max_waiting:,.0f} connections of {self.address} have sent no "
+                "complete request, which is all that max_waiting allows: send bodies at once"
+            )
+            raise GatewayError(503, message, (b"retry-after", b"1"))
+        return True
 
     def _read(self) -> None:
         self._all_read.set()
+        if self.when_read is not None:
+            self.when_read()
         if self.phase == "request":
             self.phase = "waiting"
 
-    async def body(self) -> bytes:
-        """Return all of it. Raises `GoneError`, and a `GatewayError` for more than `LARGEST`."""
+    async def body(self, lease: Lease) -> bytes:
+        """Return all of it, held by `lease`.
+
+        Raises `GoneError`, and a `GatewayError` for a body that is slow or larger than `LARGEST`.
+        """
         chunks, size = list[bytes](), 0
         async for chunk in self.pieces():
             size += len(chunk)
+            lease.take(len(chunk))
             if size > LARGEST:
                 message = f"the body is larger than {LARGEST:,} bytes: send less at once"
                 raise GatewayError(413, message)
@@ -132,9 +178,16 @@ class Caller:
 
     # --- what goes back ------------------------------------------------------------------------
 
+    @property
+    def unread(self) -> bool:
+        """Whether more of the request may come."""
+        return not self._all_read.is_set()
+
     async def start(self, status: int, headers: Headers) -> None:
-        """Send status and headers."""
+        """Send status and headers; close the connection after an answer to half a request."""
         self.started = True
+        if self.unread:
+            headers = [*headers, (b"connection", b"close")]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def write(self, data: bytes, *, beat: bool = False) -> None:
@@ -164,4 +217,12 @@ class Caller:
         """Send status, headers and a body that is complete; `kind`: its content type."""
         length = str(len(data)).encode()
         await self.start(status, [(b"content-type", kind), (b"content-length", length), *more])
+        # Who still sends would meet a closed connection before it reads the answer.
+        if self.unread and status != 408 and b"expect" not in self.named:
+            await self.write(data)
+            with contextlib.suppress(GoneError, GatewayError, TimeoutError):
+                async with asyncio.timeout(_LINGER):
+                    async for _ in self.pieces():
+                        pass
+            data = b""
         await self.end(data)

@@ -48,3 +48,15 @@ def error_body(dialect: str, error: GatewayError) -> bytes:
         kind = "server_error" if status >= 500 else "invalid_request_error"
         document = {"error": {"message": message, "type": kind, "param": None, "code": None}}
     return json.dumps(document).encode()
+
+
+def error_event(dialect: str, error: GatewayError) -> bytes:
+    """Return an error as an event, in the form at which the SDKs of a dialect raise."""
+    data = error_body(dialect, error)
+    if dialect == "gemini":
+        return b"data: %b\r\n\r\n" % data
+    if dialect == "openai-responses":
+        own = json.loads(data)["error"]
+        data = json.dumps({"type": "error", **own, "error": own}).encode()
+    name = b"" if dialect == "openai-chat" else b"event: error\n"
+    return b"%bdata: %b\n\n" % (name, data)

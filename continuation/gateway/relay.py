@@ -7,12 +7,15 @@ from typing import Any, cast
 
 import httpx2
 
+from continuation.attach.session import TooLargeError
 from continuation.gateway.caller import Caller, Headers, end_to_end
 from continuation.gateway.errors import GatewayError
 
 
 def failed(error: Exception) -> GatewayError:
     """Return the error for an upstream that was not reached, or broke off before its answer."""
+    if isinstance(error, TooLargeError):
+        return GatewayError(502, f"{error}: see max_event_bytes and max_body_bytes of [gateway]")
     if isinstance(error, httpx2.TimeoutException):
         message = "the upstream said nothing in time: try again, or raise idle_seconds"
         return GatewayError(504, message)

@@ -19,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from continuation.config import Config
 from continuation.gateway.asgi import Gateway
 from continuation.gateway.errors import GatewayError, error_body
+from continuation.gateway.room import GRACE, Room
 
 logger = logging.getLogger("continuation")
 
@@ -32,6 +33,10 @@ _MOST_HEAD = 1 << 17
 """The most bytes of a head; the application refuses smaller ones that are still too large."""
 _SLOW = "408 Request Timeout", "the headers took too long to come: send them at once"
 _LARGE = "431 Request Header Fields Too Large", "the headers are too large: send fewer"
+_CROWDED = (
+    "503 Service Unavailable",
+    "too many connections of this address have sent no request (max_waiting): send it at once",
+)
 _BAD = (
     "400 Bad Request",
     "this is no HTTP that all servers read alike, or its path is too long: check the request line, "
@@ -61,25 +66,58 @@ class _Protocol(HttpToolsProtocol):
     _timer: asyncio.TimerHandle | None = None
     _head = 0
     """Bytes of the head that is being read."""
+    _grace: asyncio.TimerHandle | None = None
+    """Until it ends, a connection without a request does not count as waiting."""
+    _waits = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._await_request()
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()
+        self._end_wait()
         super().connection_lost(exc)
+
+    @property
+    def _room(self) -> Room:
+        assert isinstance(self.config.app, Gateway)
+        return self.config.app.room
+
+    def _await_request(self) -> None:
+        if self.client is not None and self._grace is None:
+            self._grace = self.loop.call_later(GRACE, self._wait)
+
+    def _wait(self) -> None:
+        assert self.client is not None
+        self._waits = self._room.wait(self.client[0])
+        if not self._waits:
+            self._refuse(*_CROWDED)
+
+    def _end_wait(self) -> None:
+        if self._grace is not None:
+            self._grace.cancel()
+            self._grace = None
+        if self._waits and self.client is not None:
+            self._room.wait_no_more(self.client[0])
+            self._waits = False
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.cycle.response_complete and not self.transport.is_closing():
+            self._await_request()
 
     def _await_head(self) -> None:
         cycle = cast("RequestResponseCycle | None", self.cycle)
         if self._timer is None and (cycle is None or cycle.response_complete):
-            self._head = 0
             self._timer = self.loop.call_later(_HEAD_SECONDS, self._refuse, *_SLOW)
 
     def _end_head(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._head = 0
 
     def data_received(self, data: bytes) -> None:
         if self._timer is not None:
@@ -91,9 +129,11 @@ class _Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._await_head()
+        self._head = self._head or 1
 
     def on_headers_complete(self) -> None:
         self._end_head()
+        self._end_wait()  # from here on the application counts it
         super().on_headers_complete()
         if self.scope["http_version"] == "1.0":
             # uvicorn has made it, and would send chunks; it has not run yet.
@@ -106,8 +146,9 @@ class _Protocol(HttpToolsProtocol):
     def _refuse(self, status: str, message: str) -> None:
         """Answer an invalid request, and close; a client that sent no byte gets no answer."""
         assert isinstance(self.config.app, Gateway)
-        silent = self._timer is not None and not self._head
+        silent = not self._head and (self._timer is not None or self._grace is not None)
         self._end_head()
+        self._end_wait()
         if silent:
             self.transport.close()
             return

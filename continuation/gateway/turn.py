@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,6 +12,7 @@ import httpx2
 
 from continuation.attach.http import AsyncHealedStream
 from continuation.attach.journaled import AsyncJournaledStream, TurnLog, first_attempt
+from continuation.attach.session import TooLargeError
 from continuation.config import HEADER, parse
 from continuation.dialect import Dialect
 from continuation.engine.turn import Turn
@@ -17,16 +20,20 @@ from continuation.gateway import verbatim
 from continuation.gateway.access import CREDENTIALS
 from continuation.gateway.alive import Pulse
 from continuation.gateway.caller import Caller, Headers, end_to_end
-from continuation.gateway.errors import GatewayError, error_body
+from continuation.gateway.errors import GatewayError, error_body, error_event
 from continuation.gateway.relay import failed, hand_over
 from continuation.gateway.resumed import digest
 from continuation.policy import lifted, shown
 from continuation.reports.report import ChainStore, Event, Retrying
 from continuation.types import Outcome, Request
+from continuation.wire.json_values import count_values
 
 if TYPE_CHECKING:
     from continuation.gateway.asgi import Gateway
+    from continuation.gateway.room import Lease
     from continuation.gateway.text_tail import TextTail
+
+logger = logging.getLogger("continuation")
 
 TURN_HEADER = b"x-continuation-turn"
 _ENCODING = (b"accept-encoding", b"identity")
@@ -90,8 +97,36 @@ class GatewayTurn:
         settings: Mapping[str, object],
     ) -> None:
         """Read the caller's request, and answer it. `settings`: those of the upstream's vendor."""
-        raw = await self._caller.body()
-        name, note = self._gateway.turns.begin(upstream)
+        with self._gateway.room.lease() as lease:
+            raw = await self._caller.body(lease)
+            with self._gateway.room.stream():
+                await self._answered(upstream, url, path, headers, settings, raw, lease)
+
+    async def _answered(
+        self,
+        upstream: str,
+        url: httpx2.URL,
+        path: str,
+        headers: Headers,
+        settings: Mapping[str, object],
+        raw: bytes,
+        lease: Lease,
+    ) -> None:
+        """Answer a request whose body has arrived."""
+        gateway, override = self._gateway, self._override()
+        most = int(gateway.table.max_json_values)
+        values = await gateway.aside(len(raw), lambda: count_values(raw, most))
+        if values <= most:
+            lease.take_values(values)
+        else:
+            logger.warning(
+                "a body of %d bytes for /%s is relayed as it came: it has more than %d JSON values "
+                "(max_json_values)",
+                len(raw),
+                upstream,
+                most,
+            )
+        name, note = gateway.turns.begin(upstream)
 
         def listen(event: Event) -> None:
             if isinstance(event, Retrying | ChainStore):
@@ -110,27 +145,31 @@ class GatewayTurn:
                 url,
                 headers=headers,
                 content=raw,
-                extensions={"timeout": self._gateway.timeouts},
+                extensions={"timeout": gateway.timeouts},
             )
-            host = url.netloc.decode("ascii")
-            request = Request(host, path, dict(self._request.headers.items()), raw, settings)
-            override = self._override()
-            self._turn = self._gateway.engine.begin(self._dialect, request, None, override, listen)
+            host, sent = url.netloc.decode("ascii"), dict(self._request.headers.items())
+            request = Request(host, path, sent, raw, settings, max_values=most)
+            begin = partial(gateway.engine.begin, self._dialect, request, None, override, listen)
+            self._turn = await gateway.aside(len(raw), begin)
             self._check_limits(override)
-            self._gateway.turns.live[name] = upstream, self._turn.recorder
+            gateway.turns.live[name] = upstream, self._turn.recorder
             codec = getattr(self._turn.asked and self._turn.asked[1], "codec", None)
-            if self._gateway.show_content and codec is not None:  # not all requests have it
+            if gateway.show_content and codec is not None:  # not all requests have it
                 from continuation.gateway.text_tail import TextTail
 
                 self._text_tail = TextTail(codec())
-                self._gateway.turns.texts[name] = self._text_tail.text
+                gateway.turns.texts[name] = self._text_tail.text
             await self._caller.attend(self._heal(turn_header))
             own = max(0.0, perf_counter() - began - self.waited - self._caller.seconds)
-            self._gateway.metrics.own.labels(self._dialect.name).observe(own)
+            gateway.metrics.own.labels(self._dialect.name).observe(own)
         except GatewayError as error:
+            known = gateway.turns.forget(name)
             if not self._caller.started:
                 await self._caller.answer(
-                    error.status, error_body(self._dialect.name, error), turn_header
+                    error.status,
+                    error_body(self._dialect.name, error),
+                    *error.headers,
+                    *([turn_header] if known else []),
                 )
 
     def _override(self) -> Mapping[str, Any]:
@@ -162,7 +201,9 @@ class GatewayTurn:
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
         """Send an attempt; a later one keeps the caller's bytes as far as the JSON is the same."""
         if request is not self._request and request.method == "POST":
-            content = verbatim.keep_bytes(self._request.content, request.content)
+            before, after = self._request.content, request.content
+            keep = partial(verbatim.keep_bytes, before, after)
+            content = await self._gateway.aside(len(before), keep)
             headers = [item for item in request.headers.raw if item[0].lower() != b"content-length"]
             request = httpx2.Request(
                 request.method,
@@ -196,6 +237,8 @@ class GatewayTurn:
     async def _heal_recorded(self, turn_header: tuple[bytes, bytes], log: TurnLog | None) -> None:
         healed = AsyncHealedStream(self._turn, self._request, httpx2.Cookies(), self._send)
         healed.played = first_attempt(log)
+        healed.max_event_bytes = self._gateway.table.max_event_bytes
+        healed.max_body_bytes = self._gateway.table.max_body_bytes
         stream: httpx2.AsyncByteStream = healed
         try:
             try:
@@ -242,10 +285,12 @@ class GatewayTurn:
                 await caller.write(chunk)
                 pulse.sent()
         except Exception as error:
+            if not caller.started:
+                raise failed(error) from error
             # It broke off, so the caller's breaks off too: with an end it would pass for whole.
-            if caller.started:
-                return
-            raise failed(error) from error
+            if isinstance(error, TooLargeError) and self._streamed and self._between_events:
+                await caller.end(error_event(self._dialect.name, failed(error)))
+            return
         if pulse.beating is not None:
             await pulse.beating
         if self._head is not None:
@@ -260,6 +305,10 @@ class GatewayTurn:
         if self._text_tail is not None and self._streamed:
             self._text_tail.give(chunk)
 
+    @property
+    def _between_events(self) -> bool:
+        return not self._tail or self._tail.endswith(_ENDS)
+
     async def _beat(self) -> None:
         """Send the format's keep-alive where an event may begin, or a space before a JSON value."""
         if self._turn.recorder.finished is not None:
@@ -270,7 +319,7 @@ class GatewayTurn:
                     await self._start([])
                 self._gateway.metrics.pings.inc()
                 await self._caller.write(b" ", beat=True)
-        elif not self._tail or self._tail.endswith(_ENDS):
+        elif self._between_events:
             self._gateway.metrics.pings.inc()
             await self._caller.write(self._dialect.keep_alive(self._opening), beat=True)
 

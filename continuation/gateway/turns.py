@@ -71,6 +71,13 @@ class Turns:
             self._reports.popitem(last=False)
         return name, partial(self._note, name, upstream)
 
+    def forget(self, name: str) -> bool:
+        """Forget a turn that has no report, for it did not begin; return whether it has one."""
+        if self._reports.get(name) is None:
+            self._reports.pop(name, None)
+            return False
+        return True
+
     def _note(self, name: str, upstream: str, event: Event) -> None:
         self._metrics.count(event)
         if not isinstance(event, Finished):

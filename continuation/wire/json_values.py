@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
 import re
@@ -27,16 +28,17 @@ _ESCAPE = re.compile(r"\\.?", re.DOTALL)
 def loads(data: bytes | bytearray | str) -> Any:
     """Decode JSON with the fast parser; with the lenient one if that refuses (lone surrogates).
 
-    Raises `ValueError` for what is no JSON, or is nested too deeply.
+    Raises `ValueError` for what is no JSON in UTF-8, or has more than 200 levels.
     """
     raw = data.encode() if isinstance(data, str) else bytes(data)
     try:
         with collector.resting() if len(raw) > _LARGE else _AS_USUAL:
             return jiter.from_json(raw)
-    except ValueError:
-        pass
+    except ValueError as error:
+        if "recursion limit" in str(error):
+            raise ValueError("it is nested too deeply") from error
     try:
-        return json.loads(raw)
+        return json.loads(raw.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogatepass"))
     except RecursionError as error:  # such as a degenerate answer that consists of brackets
         raise ValueError("it is nested too deeply") from error
 
@@ -116,6 +118,42 @@ def breaks_off(text: str) -> bool:
         return "recursion limit" in str(error)
     # If backslashes are literal, as in "C:\dir\", the last quote ends the string.
     return bool(tame.strip()) and parsed(tame.replace("\\", "x")) is None
+
+
+# --- how much there is, before it is decoded -----------------------------------------------------
+
+_PART = 1 << 18
+"""Bytes that are searched at a time: no other thread can run meanwhile."""
+_STRUCTURE = (b",", b":", b"[", b"{")
+
+
+def count_values(raw: bytes, most: float) -> int:
+    """Return how many values and keys a JSON text has; more than `most`: some number above that.
+
+    Nothing is decoded. A number up to `most` may be too large: the commas, colons and brackets in
+    strings are told apart only if they matter.
+    """
+    count = 0
+    for at in range(0, len(raw), _PART):
+        count += sum(raw.count(sign, at, at + _PART) for sign in _STRUCTURE)
+        if count > most:
+            return _exact_count(raw, most)
+    return count + 1
+
+
+def _exact_count(raw: bytes, most: float) -> int:
+    count, inside, rest = 0, False, b""
+    for at in range(0, len(raw), _PART):
+        # What is escaped is taken out, so that each quote left begins or ends a string.
+        part = (rest + raw[at : at + _PART]).replace(b"\\\\", b"")
+        rest = b"\\" if part.endswith(b"\\") else b""
+        pieces = part.removesuffix(rest).replace(b'\\"', b"").split(b'"')
+        between = b"".join(pieces[inside::2])
+        inside ^= len(pieces) % 2 == 0
+        count += sum(between.count(sign) for sign in _STRUCTURE)
+        if count > most:
+            break
+    return count + 1
 
 
 # --- values of unknown shape ---------------------------------------------------------------------

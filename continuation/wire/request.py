@@ -30,6 +30,7 @@ from continuation.wire.json_values import (
     as_json,
     as_list,
     as_text,
+    count_values,
     dumps,
     dumps_in_pieces,
     loads,
@@ -44,6 +45,9 @@ def read_body(request: Request) -> Json:
     """Return the request's body. Raises `Untouched` if we cannot read it or must not change it."""
     if request.headers.get("authorization", "").startswith("AWS4-"):
         raise Untouched("the request is signed over its body")
+    most = request.max_values
+    if count_values(request.body, most) > most:
+        raise Untouched(f"the request body has more than {most:,} JSON values")
     try:
         parsed = loads(request.body)
     except ValueError as error:

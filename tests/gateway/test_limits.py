@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator
+import select
+import socket
+import threading
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
-from support.gateways import KEYS, MESSAGES, URLS, Raw, Served, ask, request, serving
-from support.sdks.turn import end
+from support.gateways import MESSAGES, URLS, Raw, Served, ask, request, serving, until, whole
+from support.sdks.turn import cut, end
 
 from continuation.config import parse
+from continuation.gateway import caller as _caller
+from continuation.gateway import server as _server
+from continuation.gateway import turn as _turn
 from continuation.policy import CLIENT_KEYS, KEYS as POLICY_KEYS, Policy, lifted
 from continuation.simulator import Simulator
+from continuation.wire import request as _request
 
 PLACE = f"/anthropic{URLS['anthropic-messages']}"
 
@@ -164,3 +170,188 @@ def test_every_key_either_lifts_no_limit_or_is_checked(key: str) -> None:
         asked = parse(f"{key}={MOST[key]}")
         assert lifted(LEAST, asked) == key
         assert lifted(Policy(**asked), {key: getattr(LEAST, key)}) in {"", "tracing"}
+
+
+# --- how much a request may hold ------------------------------------------------------------------
+
+BODIES: dict[str, tuple[str, bytes]] = {
+    "anthropic": (PLACE, b'{"model":"m","max_tokens":9,"stream":%s,"messages":[%s]}'),
+    "openai-chat": ("/openai/v1/chat/completions", b'{"model":"m","stream":%s,"messages":[%s]}'),
+    "openai-responses": ("/openai/v1/responses", b'{"model":"m","stream":%s,"input":[%s]}'),
+    "gemini": (
+        "/gemini/v1beta/models/m:streamGenerateContent?alt=sse",
+        b'{"stream":%s,"contents":[%s]}',
+    ),
+}
+
+
+@pytest.mark.parametrize("form", BODIES)
+def test_a_body_of_too_many_values_is_relayed_as_it_came(
+    form: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, shape = BODIES[form]
+    body = shape % (b"true", b",".join([b"0"] * 2_000))
+    with Raw() as upstream, serving(tmp_path, upstream.url, "[gateway]\nmax_json_values = 1000\n") as served:
+        raw = ask(served.url, post(path, body))
+        assert raw.startswith(b"HTTP/1.1 200")
+        assert raw.endswith(b"\r\n\r\nok")
+        (seen,) = upstream.seen
+        assert seen.endswith(body), "the bytes are the caller's own"
+        assert served.gateway.room.held == 0
+    assert "it has more than 1000 JSON values (max_json_values)" in caplog.text
+
+
+def test_a_large_body_is_counted_and_parsed_in_another_thread(
+    sim: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop that serves all others does neither, nor does it write the request anew."""
+    seen = dict[str, set[str]]()
+
+    def noting(name: str, module: Any) -> None:
+        real = getattr(module, name)
+
+        def noted(*arguments: Any) -> Any:
+            if len(arguments[0]) > 1 << 20:
+                seen.setdefault(name, set()).add(threading.current_thread().name)
+            return real(*arguments)
+
+        monkeypatch.setattr(module, name, noted)
+
+    noting("count_values", _turn)
+    noting("loads", _request)
+    noting("keep_bytes", _turn.verbatim)
+    said = {"role": "user", "content": "word " * 300_000}
+    body = {**MESSAGES, "messages": [said]}
+    with serving(tmp_path, sim.url, "[defaults]\nremember_limit = false\n") as served:
+        sim.script([cut("One, "), end("One, two.")])
+        assert status(ask(served.url, post(PLACE, json.dumps(body).encode()))) == 200
+    assert len(sim.posts) == 2
+    assert {*seen} == {"count_values", "loads", "keep_bytes"}
+    for name, threads in seen.items():
+        assert all(thread.startswith("gateway-large") for thread in threads), name
+
+
+def test_all_bodies_together_are_bounded(sim: Simulator, tmp_path: Path) -> None:
+    """Bodies that are half there count too; what has left counts no more."""
+    with serving(tmp_path, sim.url, "[gateway]\nmax_held_bytes = 1_048_576\n") as served:
+        body = json.dumps({**MESSAGES, "x": "y" * 700_000}).encode()
+        with half_sent(served, body, left=1):
+            until(lambda: served.gateway.room.held > 700_000)
+            raw = ask(served.url, post(PLACE, body))
+            assert status(raw) == 503
+            assert "max_held_bytes" in message(raw)
+            assert b"\r\nretry-after: 1\r\n" in raw
+        until(lambda: served.gateway.room.held == 0)
+        sim.script([end("Whole.")])
+        assert status(ask(served.url, post(PLACE, body))) == 200
+        values = json.dumps({**MESSAGES, "x": [0] * 20_000}).encode()
+        assert status(ask(served.url, post(PLACE, values))) == 503, "decoded, they take 1.3 MB"
+        assert served.gateway.room.held == 0
+
+
+def half_sent(served: Served, body: bytes, *, left: int) -> socket.socket:
+    """Send a request without the last bytes of its body."""
+    line = connected(served)
+    line.sendall(post(PLACE, body)[:-left])
+    return line
+
+
+def connected(served: Served) -> socket.socket:
+    host, _, port = served.url.removeprefix("http://").partition(":")
+    return socket.create_connection((host, int(port)), timeout=20)
+
+
+# --- who waits ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (_caller, _server):
+        monkeypatch.setattr(module, "GRACE", 0.05)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("path", [PLACE, "/anthropic/v1/files"])
+def test_half_sent_bodies_take_no_place_and_are_few(
+    path: str, sim: Simulator, tmp_path: Path
+) -> None:
+    text = "[gateway]\nmax_streams = 1\nmax_waiting = 3\n"
+    with serving(tmp_path, sim.url, text) as served, contextlib.ExitStack() as lines:
+        body = json.dumps(MESSAGES).encode()
+        head = post(path, body)[:-1]
+        for _ in range(3):
+            lines.enter_context(connected(served)).sendall(head)
+        until(lambda: served.gateway.room.waiting == {"127.0.0.1": 3})
+        assert served.gateway.streams == 0
+        raw = ask(served.url, head)
+        assert status(raw) == 503
+        assert "max_waiting" in message(raw)
+        for _ in range(5):  # whole requests are served all the while
+            sim.script([end("Whole.")])
+            assert status(ask(served.url, post(PLACE, body))) == 200
+        lines.close()
+        until(lambda: not served.gateway.room.waiting)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("first", [b"", b"POST / HTTP/1.1\r\nhost: ", request("GET /livez HTTP/1.1")])
+def test_connections_without_a_request_are_few(
+    first: bytes, sim: Simulator, tmp_path: Path
+) -> None:
+    with serving(tmp_path, sim.url, "[gateway]\nmax_waiting = 3\n") as served:
+        with contextlib.ExitStack() as lines:
+            opened = [lines.enter_context(connected(served)) for _ in range(6)]
+            for line in opened:
+                line.sendall(first)
+                if first.endswith(b"\r\n\r\n"):
+                    whole(line)
+            closed = 0
+            while closed < 3:
+                ready, _, _ = select.select(opened, [], [], 20)
+                assert ready
+                for line in ready:
+                    answer = line.recv(1 << 16)
+                    assert answer.startswith(b"HTTP/1.1 503") == first.startswith(b"POST")
+                    opened.remove(line)
+                    closed += 1
+            assert status(ask(served.url, request("GET /livez HTTP/1.1"))) == 200
+            assert served.gateway.room.waiting == {"127.0.0.1": 3}
+        until(lambda: not served.gateway.room.waiting)
+
+
+def test_a_body_that_drips_has_a_deadline(sim: Simulator, tmp_path: Path) -> None:
+    with serving(tmp_path, sim.url, "[gateway]\nbody_seconds = 0.3\n") as served:
+        with half_sent(served, json.dumps(MESSAGES).encode(), left=100) as line:
+            answer = b""
+            while not answer:
+                with contextlib.suppress(OSError):
+                    line.sendall(b" ")
+                if select.select([line], [], [], 0.01)[0]:
+                    answer = line.recv(1 << 16)
+    assert answer.startswith(b"HTTP/1.1 408")
+
+
+@pytest.mark.parametrize("size", [0, 3_000_000])
+@pytest.mark.parametrize("refused", ["401", "403", "404", "503"])
+def test_a_connection_is_closed_and_the_answer_arrives(
+    size: int, refused: str, sim: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also to who is still sending its body, which is read and dropped."""
+    monkeypatch.setenv("LIMITS_TEST_TOKEN", "secret")
+    token = "x-continuation-token: " + ("wrong" if refused == "401" else "secret")
+    origin = "origin: http://evil.example" if refused == "403" else "x-a: b"
+    path = "/nowhere/x" if refused == "404" else PLACE
+    with serving(tmp_path, sim.url, '[gateway]\ntoken_env = "LIMITS_TEST_TOKEN"\n') as served:
+        if refused == "503":
+            served.gateway.room.streams = 2_000
+        with connected(served) as line:
+            line.sendall(post(path, b"x" * size, token, origin))
+            answer = b""
+            while piece := line.recv(1 << 16):
+                answer += piece
+                if refused == "404" and not size:  # nothing is wrong with its caller
+                    break
+        served.gateway.room.streams = 0
+    assert status(answer) == int(refused)
+    assert (b"\r\nconnection: close\r\n" in answer) == (refused != "404" or bool(size))
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])

@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ import pytest
 from support.gateways import KEYS, MESSAGES, URLS, Served, ask, process, serving, toml
 from support.sdks.turn import cut, end
 
-from continuation.gateway import caller as _caller
 from continuation.gateway import server as _server
 from continuation.simulator import Simulator
 
@@ -233,9 +233,9 @@ def test_a_head_without_an_end_is_refused(narrow: Served) -> None:
 
 @pytest.mark.parametrize("path", [PLACE, "/anthropic/v1/unknown"])
 def test_a_body_that_does_not_come_is_not_waited_for(
-    narrow: Served, monkeypatch: pytest.MonkeyPatch, path: str
+    narrow: Served, path: str
 ) -> None:
-    monkeypatch.setattr(_caller, "BODY_SECONDS", 0.2)
+    narrow.gateway.room.table = replace(narrow.gateway.table, body_seconds=0.2)
     head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 100\r\n\r\n".encode()
     answer = ask(narrow.url, [head, b'{"model"'])
     assert answer.split(b" ")[1] == (b"408" if path == PLACE else b"502")
