@@ -65,6 +65,8 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
         """Set the proxy: `proxy` is the URL of an HTTP proxy for all requests."""
         self._proxy = proxy
         self._session: aiohttp.ClientSession | None = None
+        self._other: httpx2.AsyncHTTPTransport | None = None
+        """Sends what aiohttp would change: headers whose values are not UTF-8."""
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None or self._session.closed:
@@ -83,8 +85,12 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
         target: bytes = request.extensions.get("target", url.raw_path)
         where = f"{url.scheme}://{url.netloc.decode('ascii')}{target.decode('ascii')}"
         headers = CIMultiDict[str]()
-        for name, value in request.headers.raw:
-            headers.add(name.decode("ascii"), value.decode("utf-8", "surrogateescape"))
+        try:
+            for name, value in request.headers.raw:
+                headers.add(name.decode("ascii"), value.decode())
+        except UnicodeDecodeError:  # aiohttp writes UTF-8 only
+            self._other = self._other or httpx2.AsyncHTTPTransport(proxy=self._proxy)
+            return await self._other.handle_async_request(request)
         data: Any = None
         if isinstance(body, httpx2.ByteStream):
             data = request.content if len(request.content) <= _LARGE else _pieces(request.content)
@@ -115,6 +121,8 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
     async def aclose(self) -> None:
         if self._session is not None:
             await self._session.close()
+        if self._other is not None:
+            await self._other.aclose()
 
 
 def _phrase(response: aiohttp.ClientResponse) -> bytes:

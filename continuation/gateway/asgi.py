@@ -49,6 +49,9 @@ _CLOSING = frozenset({401, 403, 408, 413, 426, 431, 503})
 """Statuses after which the connection is closed: of who may not enter, or of unread requests."""
 _FOR_GATEWAY = frozenset({b"host", b"expect", TOKEN_HEADER, HEADER.encode()})
 """Headers that are for the gateway, not for an upstream."""
+_REFUSED = frozenset({"TRACE", "CONNECT"})
+"""Methods about the way itself: an answer to the one shows credentials, the other opens a tunnel."""
+_ALLOWED = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 _OWN_PATHS = frozenset({"continuation", "metrics"})
 """First segments of the gateway's own paths; the root, its page, is one too."""
 _VERSIONS = frozenset({"v1", "v1beta", "chat", "messages", "models", "responses"})
@@ -198,6 +201,9 @@ class Gateway:
             upstream = self.table.upstreams.get(name)
             dialect = upstream.dialect if upstream else ""
             _check_framing(caller)
+            if scope["method"] in _REFUSED:
+                message = f"{scope['method']} is not relayed: use another method"
+                raise GatewayError(405, message, (b"allow", _ALLOWED))
             if name in {"livez", "readyz"} and rest == "/":
                 self._access.check_page(caller.named)
                 ok = name == "livez" or self.ready

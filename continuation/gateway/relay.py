@@ -28,9 +28,16 @@ class _Upload(httpx2.AsyncByteStream):
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
+        self.error: GatewayError | None = None
+        """Why the rest of the body is not read; a transport would hide it."""
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._caller.pieces()
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._caller.pieces():
+                yield chunk
+        except GatewayError as error:
+            self.error = error
+            raise
 
 
 async def relay(
@@ -42,16 +49,16 @@ async def relay(
     extensions: Mapping[str, Any],
 ) -> None:
     """Send the caller's request on, and the response back. Raises `GatewayError`."""
-    host = (b"host", url.netloc)
+    host, upload = (b"host", url.netloc), _Upload(caller)
     request = httpx2.Request(
-        method, url, headers=[host, *headers], stream=_Upload(caller), extensions=dict(extensions)
+        method, url, headers=[host, *headers], stream=upload, extensions=dict(extensions)
     )
 
     async def pass_on() -> None:
         try:
             response = await transport.handle_async_request(request)
         except httpx2.TransportError as error:
-            raise failed(error) from error
+            raise upload.error or failed(error) from error
         await hand_over(caller, response, [])
 
     await caller.attend(pass_on())

@@ -69,6 +69,9 @@ class _Protocol(HttpToolsProtocol):
     _grace: asyncio.TimerHandle | None = None
     """Until it ends, a connection without a request does not count as waiting."""
     _waits = False
+    _in_head = False
+    _raw = b""
+    """What came last: at least the head that is being read."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -122,16 +125,20 @@ class _Protocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._timer is not None:
             self._head += len(data)
+        self._raw = self._raw + data if self._in_head else data
         super().data_received(data)
         if self._timer is not None and self._head > _MOST_HEAD and not self.transport.is_closing():
             self._refuse(*_LARGE)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._in_head = True
         self._await_head()
         self._head = self._head or 1
 
     def on_headers_complete(self) -> None:
+        self._check_request_line()
+        self._in_head = False
         self._end_head()
         self._end_wait()  # from here on the application counts it
         super().on_headers_complete()
@@ -139,6 +146,14 @@ class _Protocol(HttpToolsProtocol):
             # uvicorn has made it, and would send chunks; it has not run yet.
             self.cycle.__class__ = _ClosedAtItsEnd
         self.headers = []  # what comes from here on are trailers
+
+    def _check_request_line(self) -> None:
+        """Raise `ValueError` unless the line is as it should be: the parser takes more spaces."""
+        method, version = self.parser.get_method(), self.parser.get_http_version()
+        line = b"%b %b HTTP/%b" % (method, self.url, version.encode())
+        if line not in self._raw:
+            message = "the request line is not one method, path and version, with a space between"
+            raise ValueError(message)
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(*_BAD)

@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import gzip
 import json
 import select
 import socket
 import threading
+import zlib
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
-from support.gateways import MESSAGES, URLS, Raw, Served, ask, request, serving, until, whole
-from support.sdks.turn import cut, end
+from support.gateways import (
+    KEYS,
+    MESSAGES,
+    URLS,
+    Raw,
+    Served,
+    ask,
+    request,
+    request_body,
+    serving,
+    until,
+    whole,
+)
+from support.sdks.formats import FORMATS, MAKES
+from support.sdks.formats import request as ask_for
+from support.sdks.turn import cut, end, quietly
 
+import continuation
+from continuation.attach.session import Session
 from continuation.config import parse
 from continuation.gateway import caller as _caller
 from continuation.gateway import server as _server
 from continuation.gateway import turn as _turn
 from continuation.policy import CLIENT_KEYS, KEYS as POLICY_KEYS, Policy, lifted
-from continuation.simulator import Simulator
+from continuation.simulator import Reply, Simulator, Text
 from continuation.wire import request as _request
 
 PLACE = f"/anthropic{URLS['anthropic-messages']}"
@@ -355,3 +375,156 @@ def test_a_connection_is_closed_and_the_answer_arrives(
     assert status(answer) == int(refused)
     assert (b"\r\nconnection: close\r\n" in answer) == (refused != "404" or bool(size))
     assert json.loads(answer.partition(b"\r\n\r\n")[2])
+
+
+# --- answers without an end -----------------------------------------------------------------------
+
+STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n"
+BODY = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n"
+MARK = b"has more than "
+
+
+def endless(head: bytes, begin: bytes, piece: bytes, *, packed: bool = False) -> Any:
+    """Return an answer that begins in some way, and then goes on as long as it is read."""
+
+    def answer(line: socket.socket) -> None:
+        packer = zlib.compressobj(wbits=31)
+        pack = packer.compress if packed else bytes
+        line.sendall(head + (b"content-encoding: gzip\r\n\r\n" if packed else b"\r\n"))
+        line.sendall(pack(begin))
+        while True:
+            line.sendall(pack(piece))
+
+    return answer
+
+
+def opening(form: str) -> bytes:
+    """Return the first events of an answer, with some text in them."""
+    with Simulator() as sim:
+        sim.script([Reply([Text("Some of it. ")])])
+        path = STREAMED[form]
+        body = {**request_body(form), "stream": True}
+        raw = httpx2.post(sim.url + path, json=body, headers=KEYS).content
+    blank = b"\r\n\r\n" if form == "gemini" else b"\n\n"
+    events = raw.split(blank)
+    some = next(n for n, event in enumerate(events) if b"Some" in event)
+    return blank.join(events[: some + 1]) + blank
+
+
+STREAMED = {**URLS, "gemini": "/v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse"}
+SHAPES = {
+    "an event": (STREAM, b"data: ", b"x" * 20_000, False),
+    "an event of lines": (STREAM, b"", b"data: {\n" * 2_000, False),
+    "a stream": (STREAM, b"", b": nothing\n\n" * 2_000, False),
+    "a packed event": (STREAM, b"data: ", b"x" * 2_000_000, True),
+    "a body": (BODY, b'{"x": "', b"x" * 20_000, False),
+    "a packed body": (BODY, b'{"x": "', b"x" * 2_000_000, True),
+}
+SMALL = "[gateway]\nmax_event_bytes = 100_000\nmax_body_bytes = 300_000\n[defaults]\nbackoff_seconds = 0\n"
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["at once", "after text"])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("form", FORMATS)
+def test_an_answer_without_an_end_is_ended_by_an_error(
+    form: str, shape: str, begun: bool, tmp_path: Path
+) -> None:
+    head, begin, piece, packed = SHAPES[shape]
+    streamed = head is STREAM
+    if begun:
+        if not streamed:
+            pytest.skip("a body shows no text before its end")
+        begin = opening(form) + begin
+    path = STREAMED[form] if streamed else URLS[form]
+    body = json.dumps({**request_body(form), "stream": streamed}).encode()
+    with Raw(endless(head, begin, piece, packed=packed)) as upstream:
+        with serving(tmp_path, upstream.url, SMALL) as served:
+            place = served.of(form).removeprefix(served.url)
+            with connected(served) as line:
+                line.sendall(post(place + path, body, "authorization: k", "connection: close"))
+                raw = b""
+                while chunk := line.recv(1 << 16):
+                    raw += chunk
+            assert MARK in raw
+            if not streamed:
+                assert status(raw) == 502
+                assert MARK.decode() in message(raw)
+            elif form != "gemini":
+                assert raw.rstrip().endswith((b"}", b"0"))
+            (turn,) = served.gateway.turns.ids
+            report = served.gateway.turns.find(turn)
+            assert report is not None
+            assert report["outcome"] == "failed"
+            assert MARK.decode() in report["reason"]
+            if begun and not packed:  # else all of it came in one piece
+                assert b"Some" in raw
+        assert len(upstream.seen) == 1, "it would be as long the next time"
+
+
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if "body" not in shape])
+@pytest.mark.parametrize("form", FORMATS)
+def test_an_sdk_raises_for_an_answer_without_an_end(
+    form: str, shape: str, tmp_path: Path
+) -> None:
+    if (form, shape) == ("gemini", "a stream"):
+        pytest.skip("its SDK raises for comments")
+    head, begin, piece, packed = SHAPES[shape]
+    ran = MAKES[form]()
+    begin = opening(form) + begin
+    with Raw(endless(head, begin, piece, packed=packed)) as upstream:
+        with serving(tmp_path, upstream.url, SMALL) as served, quietly():
+            bare = ran.connect(served.of(form), asynchronous=False)
+            with pytest.raises(Exception, match=MARK.decode()):
+                read_to_the_end(ran, bare, form)
+
+
+def read_to_the_end(ran: Any, client: Any, form: str) -> None:
+    with contextlib.ExitStack() as up:
+        opened = ran.stream(client, ask_for(form, 16_000, {}))
+        source = up.enter_context(opened) if hasattr(opened, "__enter__") else opened
+        for piece in source:
+            ran.pieces.append(piece)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_the_library_ends_it_too(
+    shape: str, asynchronous: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Session, "max_event_bytes", 100_000)
+    monkeypatch.setattr(Session, "max_body_bytes", 300_000)
+    head, begin, piece, packed = SHAPES[shape]
+    body = {**request_body("openai-chat"), "stream": head is STREAM}
+    with Raw(endless(head, begin, piece, packed=packed)) as upstream:
+        url = upstream.url + URLS["openai-chat"]
+        with pytest.raises(httpx2.DecodingError, match=MARK.decode()):
+            if asynchronous:
+                asyncio.run(asked(url, body))
+            else:
+                with continuation.http_client() as client:
+                    client.post(url, json=body)
+        assert len(upstream.seen) == 1
+
+
+async def asked(url: str, body: dict[str, Any]) -> None:
+    async with continuation.async_http_client() as client:
+        await client.post(url, json=body)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_error_without_an_end_is_not_read(packed: bool, tmp_path: Path) -> None:
+    head = BODY.replace(b"200 OK", b"400 Bad Request")
+    answer = endless(head, b'{"error": "', b"x" * 200_000, packed=packed)
+    with Raw(answer) as upstream, serving(tmp_path, upstream.url, SMALL) as served:
+        raw = ask(served.url, post(PLACE, json.dumps(MESSAGES).encode()))
+        assert status(raw) == 502
+        assert MARK.decode() in message(raw)
+
+
+def test_a_compressed_request_is_not_unpacked(tmp_path: Path) -> None:
+    """It is relayed as it came, however large it would become."""
+    body = gzip.compress(b"0," * 5_000_000)
+    with Raw() as upstream, serving(tmp_path, upstream.url) as served:
+        raw = ask(served.url, post(PLACE, body, "content-encoding: gzip"))
+        assert raw.endswith(b"\r\n\r\nok")
+        assert upstream.seen[0].endswith(body)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.gateways import OK, Raw, ask, request, serving
+from support.gateways import OK, Raw, ask, request, serving, whole
 
 
 @pytest.fixture(scope="module")
@@ -222,3 +224,65 @@ def test_only_an_upstreams_own_name_leads_to_it(url: str, upstream: Raw, path: s
 
 def test_the_raw_upstream_is_what_these_tests_take_it_for(upstream: Raw) -> None:
     assert ask(upstream.url, request("GET /x HTTP/1.1")) == OK
+
+
+# --- what all servers read alike ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/openai/x", "/anthropic/v1/messages"])
+def test_bytes_of_headers_pass_as_they_are(path: str, tmp_path: Path) -> None:
+    """Latin-1 is legal there, and so is white space around a value."""
+    sent = b"x-a: caf\xe9 \xff\r\nx-api-key: k\xe9y\r\nx-b: \xc3\xa9"
+    told = b"HTTP/1.1 200 OK\r\nx-r:  caf\xe9\t\r\nx-s: \xc3\xa9\r\ncontent-length: 2\r\n\r\nok"
+    body = b'{"model":"m","max_tokens":9,"messages":[]}'
+    head = b"POST %b HTTP/1.1\r\nhost: \t 127.0.0.1 \r\ncontent-length:  %d \t\r\n%b\r\n\r\n"
+    with Raw(told) as upstream, serving(tmp_path, upstream.url) as served:
+        raw = ask(served.url, head % (path.encode(), len(body), sent) + body)
+        assert raw.startswith(b"HTTP/1.1 200 ")
+        assert b"\r\nx-r: caf\xe9\r\nx-s: \xc3\xa9\r\n" in raw
+        (seen,) = upstream.seen
+        for line in sent.split(b"\r\n"):
+            assert b"\r\n%b\r\n" % line in seen
+        assert seen.endswith(body)
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("GET  /openai/x HTTP/1.1", 400),
+        ("GET /openai/x  HTTP/1.1", 400),
+        ("GET   /openai/x   HTTP/1.1", 400),
+        ("GET /openai/x HTTP/1.1 ", 400),
+        ("GET\t/openai/x HTTP/1.1", 400),
+        ("GET /openai/a b HTTP/1.1", 400),
+        ("TRACE /openai/x HTTP/1.1", 405),
+        ("TRACE / HTTP/1.1", 405),
+        ("TRACE /livez HTTP/1.1", 405),
+        ("CONNECT /openai/x HTTP/1.1", 405),
+        ("CONNECT 127.0.0.1:1 HTTP/1.1", 400),
+        ("OPTIONS /openai/x HTTP/1.1", 200),
+        ("PATCH /openai/x HTTP/1.1", 200),
+        ("GET http://127.0.0.1/openai/x HTTP/1.1", 200),
+    ],
+)
+@pytest.mark.parametrize("way", ["first", "second", "in pieces", "at once"])
+def test_a_request_line_is_one_method_path_and_version(
+    line: str, wanted: int, way: str, tmp_path: Path
+) -> None:
+    if way == "in pieces" and not re.fullmatch(r"\w+ +\S+ +HTTP/1.1 *", line):
+        pytest.skip("it is refused after the first piece")
+    before, raw = request("GET /livez HTTP/1.1"), request(line, "connection: close")
+    with Raw() as upstream, serving(tmp_path, upstream.url) as served:
+        host, _, port = served.url.removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port)), timeout=20) as client:
+            if way == "second":
+                client.sendall(before)
+                assert whole(client).startswith(b"HTTP/1.1 200")
+            for piece in raw.partition(b"HTTP/") if way == "in pieces" else [raw]:
+                client.sendall(before + piece if way == "at once" else piece)
+                time.sleep(0.01 * (way == "in pieces"))
+            answer = b""
+            while piece := client.recv(1 << 16):
+                answer += piece
+        assert b"HTTP/1.1 %d " % wanted in answer
+        assert len(upstream.seen) == (wanted == 200)
