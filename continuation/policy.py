@@ -424,10 +424,12 @@ def fill(text: str, **values: str) -> str:
 _UNKNOWN: Final = float("inf")
 _COSTS: Final[Mapping[str, Callable[[Any], float]]] = {
     **dict.fromkeys(
-        ("enabled", "escalate", "remember_limit", "verify_stop_reason", "models_endpoint")
-        + ("less_thinking", "max_recoveries", "max_drop_recoveries", "max_attempts")
-        + ("max_retries", "max_turn_seconds", "max_turn_output_tokens", "max_wait_seconds")
-        + ("seam_buffer_chars",),
+        (
+            *("enabled", "escalate", "remember_limit", "verify_stop_reason", "models_endpoint"),
+            *("less_thinking", "max_recoveries", "max_drop_recoveries", "max_attempts"),
+            *("max_retries", "max_turn_seconds", "max_turn_output_tokens", "max_wait_seconds"),
+            "seam_buffer_chars",
+        ),
         float,
     ),
     # A larger value means less work, or less haste.

@@ -63,8 +63,8 @@ def recovery_prompt(
     """Return the user message that asks the model to continue where `before` stopped.
 
     `anchor` is the end of `before` that the model is asked to repeat first; `None`: it is asked to
-    repeat nothing. `template` replaces the wording: a text in which `{anchor}` stands for the quoted
-    anchor and `{state}` for a sentence (or nothing) about what is open at the cut.
+    repeat nothing. `template` replaces the wording: a text in which `{anchor}` stands for the
+    quoted anchor and `{state}` for a sentence (or nothing) about what is open at the cut.
 
     Raises `ValueError` when `template` has another placeholder or a single brace.
     """

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from continuation.history.wordings import quoted_anchor
 from continuation.config import parse
+from continuation.history.wordings import quoted_anchor
 from continuation.policy import Policy, check
 from continuation.prompts import (
     Cause,

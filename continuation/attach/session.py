@@ -165,28 +165,20 @@ class Session:
         feed, replay = relay.feed, self._turn.replay
         raw = relay.replay.raw if relay.replay is not None else None
         self._relayed, self._over = True, False
-        size, most, event, last = 0, self.max_body_bytes, 0, b""
-        kind = "" if self._live is None else self._live.headers.get("content-type", "")
-        most_of_event = self.max_event_bytes if "event-stream" in kind.lower() else math.inf
+        size, most, check = 0, self.max_body_bytes, self._size_check()
 
         def take(chunk: bytes) -> bytes:
-            nonlocal feed, raw, size, event, last
+            nonlocal feed, raw, size
             shown = b""
             try:
                 try:
                     size += len(chunk)
-                    if size > most:
-                        raise _too_large("the answer", most)
                     if raw is not None:
                         raw += chunk
-                        if (flows := replay.flows) is not None and flows(chunk):
+                        if (flows := replay.flows) is not None and size <= most and flows(chunk):
                             replay.sent = len(raw)
                             return chunk
-                    if most_of_event < math.inf:
-                        seen, last = last + chunk, chunk[-3:]
-                        event = 0 if any(map(seen.__contains__, _BLANKS)) else event + len(chunk)
-                        if event > most_of_event:
-                            raise _too_large("one event of the answer", most_of_event)
+                    check(chunk, size)
                     shown = feed(chunk)
                 except Enough as enough:
                     shown = enough.show
@@ -194,13 +186,7 @@ class Session:
                     if not self._over:
                         replay.flows, shown = _anything, replay.rest(shown)
             except TooLargeError as error:
-                if raw is not None and self._turn.recorder.finished is not None:
-                    self._over = True  # the answer is whole: what follows its end is left
-                    return b""
-                # Of the caller's own attempt nothing more is read: all of it is in memory.
-                if raw is not None:
-                    self._end_with(error)
-                raise
+                return self._overflowed(error, first=raw is not None)
             except Exception as bug:
                 # The rest of the caller's own attempt is passed on as it is; a later one is ended.
                 self._over = raw is None
@@ -212,8 +198,48 @@ class Session:
 
         return take
 
+    def _size_check(self) -> Callable[[bytes, int], None]:
+        """Return a function that raises `TooLargeError` for a chunk with which there is too much.
+
+        It takes the chunk and the bytes of the answer so far. A chunk that is one whole event need
+        not be given to it.
+        """
+        kind = "" if self._live is None else self._live.headers.get("content-type", "")
+        most, event, last = self.max_body_bytes, 0, b""
+        most_of_event = self.max_event_bytes if "event-stream" in kind.lower() else math.inf
+
+        def check(chunk: bytes, size: int) -> None:
+            nonlocal event, last
+            if size > most:
+                raise _too_large("the answer", most)
+            if most_of_event < math.inf:
+                seen, last = last + chunk, chunk[-3:]
+                event = 0 if any(map(seen.__contains__, _BLANKS)) else event + len(chunk)
+                if event > most_of_event:
+                    raise _too_large("one event of the answer", most_of_event)
+
+        return check
+
+    def _overflowed(self, error: TooLargeError, *, first: bool) -> bytes:
+        """End the caller's own attempt (`first`) with the error: nothing more of it is read.
+
+        Only after a whole answer what follows its end is left, and `b""` returned. The error of a
+        later attempt is raised, and the engine decides what it means.
+        """
+        if first and self._turn.recorder.finished is not None:
+            self._over = True
+            return b""
+        if first:
+            self._broken = True
+            self._report(Outcome.FAILED, str(error))
+            self._stop()
+        raise error
+
     def _adder(self) -> tuple[Callable[[bytes], None], bytearray]:
-        """Return a function that adds a chunk to a body, and the body; it raises as a taker does."""
+        """Return a function that adds a chunk to a body, and the body.
+
+        The function raises `TooLargeError` for too large a body.
+        """
         body = bytearray()
 
         def add(chunk: bytes) -> None:
@@ -233,12 +259,6 @@ class Session:
             return True
         self._asked = command
         return False
-
-    def _end_with(self, error: Exception) -> None:
-        """End the turn with an error, which the caller gets."""
-        self._broken = True
-        self._report(Outcome.FAILED, str(error))
-        self._stop()
 
     def _fail(self, error: Exception) -> None:
         """Note a dropped connection; if a close caused it, raise `httpx2.ReadError` instead."""

@@ -50,7 +50,7 @@ _CLOSING = frozenset({401, 403, 408, 413, 426, 431, 503})
 _FOR_GATEWAY = frozenset({b"host", b"expect", TOKEN_HEADER, HEADER.encode()})
 """Headers that are for the gateway, not for an upstream."""
 _REFUSED = frozenset({"TRACE", "CONNECT"})
-"""Methods about the way itself: an answer to the one shows credentials, the other opens a tunnel."""
+"""Methods about the way itself: answers to one show credentials, the other opens a tunnel."""
 _ALLOWED = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 _OWN_PATHS = frozenset({"continuation", "metrics"})
 """First segments of the gateway's own paths; the root, its page, is one too."""

@@ -75,6 +75,23 @@ class Resumed:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(journal.close)
 
+    async def has(self, table: GatewayTable, digest: str) -> bool:
+        """Whether a half-written answer is kept; `False` also if the journal does not say so."""
+        if not table.journal or time.monotonic() < self._not_before:
+            return False
+
+        def look() -> bool:
+            from continuation.journal.half import is_half
+
+            return is_half(table.journal, digest)
+
+        try:
+            async with asyncio.timeout(_WAIT):
+                return await asyncio.wrap_future(self._pool.submit(look))
+        except Exception as error:  # whatever it is, the request is answered
+            self._unavailable(str(error) or f"it did not answer in {_WAIT:.0f} s")
+            return False
+
     async def _opened(self, table: GatewayTable, digest: str) -> HalfTurn | None:
         """Open a session in a thread; `None`: it did not open within `_WAIT`, or not at all."""
         if time.monotonic() < self._not_before:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import unquote
 
+import anyio
 import httpx2
 
 from continuation.attach.http import AsyncHealedStream
 from continuation.attach.journaled import AsyncJournaledStream, TurnLog, first_attempt
-from continuation.attach.session import TooLargeError
+from continuation.attach.session import TooLargeError, as_stream
 from continuation.config import HEADER, parse
-from continuation.dialect import Dialect
+from continuation.dialect import Dialect, ProviderRequest
 from continuation.engine.turn import Turn
 from continuation.gateway import verbatim
 from continuation.gateway.access import CREDENTIALS
@@ -72,6 +75,8 @@ class GatewayTurn:
         self._caller = caller
         self._dialect = dialect
         self._transport = transport
+        self._begin: Callable[[httpx2.Request], Turn]
+        self._name = self._upstream = ""
         self._turn: Turn
         self._request: httpx2.Request
         self._length: bytes | None = None
@@ -79,6 +84,8 @@ class GatewayTurn:
         self._head: tuple[int, Headers] | None = None
         """Status and headers of the answer, while they wait for the first byte of a JSON body."""
         self._streamed = False
+        self._gathers = False
+        """Whether the caller gets a stream as a body."""
         self._opening = b""
         """The first event with data that the caller was sent; empty until then."""
         self._tail = b""
@@ -147,10 +154,15 @@ class GatewayTurn:
                 content=raw,
                 extensions={"timeout": gateway.timeouts},
             )
-            host, sent = url.netloc.decode("ascii"), dict(self._request.headers.items())
-            request = Request(host, path, sent, raw, settings, max_values=most)
-            begin = partial(gateway.engine.begin, self._dialect, request, None, override, listen)
-            self._turn = await gateway.aside(len(raw), begin)
+
+            def begin(made: httpx2.Request) -> Turn:
+                host, sent = url.netloc.decode("ascii"), dict(made.headers.items())
+                place = unquote(made.url.raw_path.decode("ascii").partition("?")[0])
+                asked = Request(host, place, sent, made.content, settings, max_values=most)
+                return gateway.engine.begin(self._dialect, asked, None, override, listen)
+
+            self._begin, self._name, self._upstream = begin, name, upstream
+            self._turn = await gateway.aside(len(raw), partial(begin, self._request))
             self._check_limits(override)
             gateway.turns.live[name] = upstream, self._turn.recorder
             codec = getattr(self._turn.asked and self._turn.asked[1], "codec", None)
@@ -194,7 +206,7 @@ class GatewayTurn:
             value, mine = override[key], getattr(own, key)
             message = (
                 f"{HEADER}: {key} = {shown(key, value)} lifts a limit of this gateway, "
-                f"{shown(key, mine)}: leave it out, or set overrides = \"any\" under [gateway]"
+                f'{shown(key, mine)}: leave it out, or set overrides = "any" under [gateway]'
             )
             raise GatewayError(400, message)
 
@@ -224,15 +236,37 @@ class GatewayTurn:
         return response
 
     async def _heal(self, turn_header: tuple[bytes, bytes]) -> None:
-        gateway, url = self._gateway, self._request.url
-        opening = gateway.resumed.recording(gateway.table, self._turn, url, self._digest())
-        async with opening as log:
+        gateway, table = self._gateway, self._gateway.table
+        asked = self._turn.asked
+        if not table.journal or asked is None:
+            await self._heal_recorded(turn_header, None)
+            return
+        size = len(self._request.content)
+        key = await gateway.aside(size, partial(self._digest, asked[1]))
+        turn, request = self._turn, self._request
+        if not asked[1].streamed and await gateway.resumed.has(table, key):
+            # A client whose stream broke off asks for a body: it gets one, made of that stream.
+            self._request = await gateway.aside(size, partial(as_stream, request, gateway.engine))
+            self._turn = await gateway.aside(size, partial(self._begin, self._request))
+            self._gathers = True
+        async with gateway.resumed.recording(table, self._turn, self._request.url, key) as log:
+            if log is None and self._gathers:
+                self._turn, self._request, self._gathers = turn, request, False
+            self._gateway.turns.live[self._name] = self._upstream, self._turn.recorder
             await self._heal_recorded(turn_header, log)
 
-    def _digest(self) -> str:
-        """Return a digest of caller and request: no other caller gets what this one was given."""
-        credentials = [value for name, value in self._caller.headers if name in CREDENTIALS]
-        return digest(str(self._request.url).encode(), self._request.content, *credentials)
+    def _digest(self, request: ProviderRequest) -> str:
+        """Return a digest of caller and request: no other caller gets what this one was given.
+
+        It does not depend on the order of keys, and not on whether the answer is streamed.
+        """
+        headers = self._caller.headers
+        credentials = sorted(b"%b: %b" % item for item in headers if item[0] in CREDENTIALS)
+        url, (path, body) = self._request.url, request.wanted
+        query = b"&".join(each for each in url.query.split(b"&") if not each.startswith(b"alt="))
+        text = json.dumps(body, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+        where = url.netloc, path.encode(), query
+        return digest(*where, text.encode("utf-8", "surrogatepass"), *credentials)
 
     async def _heal_recorded(self, turn_header: tuple[bytes, bytes], log: TurnLog | None) -> None:
         healed = AsyncHealedStream(self._turn, self._request, httpx2.Cookies(), self._send)
@@ -254,6 +288,8 @@ class GatewayTurn:
                 stream = AsyncJournaledStream(healed, self._turn, log)
             if healed.gathered:
                 self._length = None
+            if self._gathers:
+                response.headers["content-type"] = "application/json"
             content_type = response.headers.get("content-type", "").lower()
             self._streamed = "text/event-stream" in content_type
             self._head = response.status_code, [*end_to_end(response.headers.raw), turn_header]
@@ -261,13 +297,24 @@ class GatewayTurn:
                 await self._start([])
             pulse = Pulse(self._gateway.table.ping_seconds, self._beat)
             try:
-                await self._answer(stream, pulse)
+                await self._answer(self._gathered(stream, log) if self._gathers else stream, pulse)
             finally:
                 pulse.stop()
         finally:
             await stream.aclose()
 
-    async def _answer(self, stream: httpx2.AsyncByteStream, pulse: Pulse) -> None:
+    async def _gathered(
+        self, stream: httpx2.AsyncByteStream, log: TurnLog | None
+    ) -> AsyncIterator[bytes]:
+        """Yield the answer that a stream amounts to as a JSON body; raises if it has no end."""
+        async for _ in stream:
+            pass
+        body = None if log is None else await anyio.to_thread.run_sync(log.answer)
+        if body is None:
+            raise httpx2.RemoteProtocolError("the answer has no end")
+        yield body
+
+    async def _answer(self, stream: AsyncIterable[bytes], pulse: Pulse) -> None:
         """Send what the engine yields, as it comes."""
         caller = self._caller
         try:
@@ -285,17 +332,20 @@ class GatewayTurn:
                 await caller.write(chunk)
                 pulse.sent()
         except Exception as error:
-            if not caller.started:
-                raise failed(error) from error
-            # It broke off, so the caller's breaks off too: with an end it would pass for whole.
-            if isinstance(error, TooLargeError) and self._streamed and self._between_events:
-                await caller.end(error_event(self._dialect.name, failed(error)))
+            await self._break_off(error)
             return
         if pulse.beating is not None:
             await pulse.beating
         if self._head is not None:
             await self._start([])
         await caller.end()
+
+    async def _break_off(self, error: Exception) -> None:
+        """Break off as the upstream did: with an end, the answer would pass for whole."""
+        if not self._caller.started:
+            raise failed(error) from error
+        if isinstance(error, TooLargeError) and self._streamed and self._between_events:
+            await self._caller.end(error_event(self._dialect.name, failed(error)))
 
     def _sent(self, chunk: bytes) -> None:
         if not self._tail:

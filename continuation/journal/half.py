@@ -51,6 +51,16 @@ class HalfTurn(Journal):
         return super().ended((), {"outcome": fields.get("outcome")})
 
 
+def is_half(target: str, digest: str) -> bool:
+    """Whether there is a half-written answer of this client and request. Raises `JournalError`."""
+    store = JournalStore.of(target)
+    store.flush()
+    found = (
+        "SELECT 1 FROM running WHERE session IN (SELECT id FROM sessions WHERE name = ?) LIMIT 1"
+    )
+    return bool(store.find(found, (_PREFIX + digest,)))
+
+
 def expire(target: str, seconds: float, most: int) -> None:
     """Remove turns silent for `seconds`, and those silent for `LEASE` beyond the newest `most`.
 

@@ -100,6 +100,8 @@ class BaseRequest(ABC):
     """Keys of the conversation, the model's name, the output limit and the flag for streaming
     (`""`: the path decides on streaming)."""
 
+    streaming_keys: ClassVar[tuple[str, ...]] = ("stream", "stream_options")
+    """Fields that only say how the answer is sent."""
     ceiling_field: str = ""
     """Where the models endpoint's answer has the ceiling: keys joined by dots; `""`: nowhere."""
     structured: bool = False
@@ -218,6 +220,12 @@ class BaseRequest(ABC):
     def prefilled(self, answer: MessageBuilder) -> str:
         """Return the text at the end of the request that `resume` builds for a prefill."""
         return answer.open_text
+
+    @property
+    def wanted(self) -> tuple[str, Json]:
+        """The URL path and the body without what only says whether the answer is streamed."""
+        body = {key: value for key, value in self.body.items() if key not in self.streaming_keys}
+        return self._request.path, body
 
     def repaired(self, body: Mapping[str, object], more: str | None) -> BaseRequest:
         """Return the same request with another body; `more`: a user's text to append to it."""

@@ -109,6 +109,11 @@ class GenerateRequest(BaseRequest):
     def completable(self) -> bool:
         return not self._bound
 
+    @property
+    def wanted(self) -> tuple[str, Json]:
+        path, body = super().wanted
+        return path.replace(":streamGenerateContent", ":generateContent"), body
+
     def prefills(self, model_takes_it: bool) -> bool:
         return model_takes_it and not self.structured
 

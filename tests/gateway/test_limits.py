@@ -1,4 +1,4 @@
-"""A caller who may use the gateway cannot stop the others, or spend more than its operator allows."""
+"""A caller of the gateway cannot stop the others, or spend more than its operator allows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ from continuation.config import parse
 from continuation.gateway import caller as _caller
 from continuation.gateway import server as _server
 from continuation.gateway import turn as _turn
-from continuation.policy import CLIENT_KEYS, KEYS as POLICY_KEYS, Policy, lifted
+from continuation.gateway import verbatim as _verbatim
+from continuation.policy import CLIENT_KEYS, Policy, lifted
+from continuation.policy import KEYS as POLICY_KEYS
 from continuation.simulator import Reply, Simulator, Text
 from continuation.wire import request as _request
 
@@ -101,7 +103,9 @@ def test_a_header_that_lifts_a_limit_is_refused(
 ) -> None:
     text = OPERATED.format(enabled="true", overrides="lower")
     with serving(tmp_path, sim.url, text) as served:
-        raw = ask(served.url, post(PLACE, json.dumps(MESSAGES).encode(), f"x-continuation: {header}"))
+        raw = ask(
+            served.url, post(PLACE, json.dumps(MESSAGES).encode(), f"x-continuation: {header}")
+        )
         assert status(raw) == 400
         assert f"x-continuation: {key} = " in message(raw)
         assert 'set overrides = "any" under [gateway]' in message(raw)
@@ -123,9 +127,13 @@ def test_a_header_that_lifts_a_limit_is_refused(
 def test_a_header_that_lifts_nothing_holds(
     header: str, overrides: str, enabled: str, sim: Simulator, tmp_path: Path
 ) -> None:
-    with serving(tmp_path, sim.url, OPERATED.format(enabled=enabled, overrides=overrides)) as served:
+    with serving(
+        tmp_path, sim.url, OPERATED.format(enabled=enabled, overrides=overrides)
+    ) as served:
         sim.script([end("Whole.")])
-        raw = ask(served.url, post(PLACE, json.dumps(MESSAGES).encode(), f"x-continuation: {header}"))
+        raw = ask(
+            served.url, post(PLACE, json.dumps(MESSAGES).encode(), f"x-continuation: {header}")
+        )
         assert status(raw) == 200
 
 
@@ -157,29 +165,42 @@ FREE = {
 MOST = {
     **dict.fromkeys(("enabled", "escalate", "remember_limit", "verify_stop_reason"), "true"),
     **dict.fromkeys(("models_endpoint", "less_thinking"), "true"),
-    **{"max_recoveries": "10", "max_drop_recoveries": "10", "max_attempts": "50"},
-    **{"max_retries": "10", "max_turn_seconds": "86400", "max_turn_output_tokens": "100000000"},
-    **{"leave_limits_below": "0", "model_max_output_tokens": "0", "initial_limit": "ceiling"},
-    **{"truncated_tool_call": "complete", "truncated_document": "complete"},
-    **{"forced_tool_choice": "heal", "usage": "turn", "seam_buffer_chars": "100000"},
-    **{"backoff_seconds": "0", "max_wait_seconds": "3600", "tracing": "on"},
-    **{"repair": "before_send", "log_repairs": "false"},
+    "max_recoveries": "10",
+    "max_drop_recoveries": "10",
+    "max_attempts": "50",
+    "max_retries": "10",
+    "max_turn_seconds": "86400",
+    "max_turn_output_tokens": "100000000",
+    "leave_limits_below": "0",
+    "model_max_output_tokens": "0",
+    "initial_limit": "ceiling",
+    "truncated_tool_call": "complete",
+    "truncated_document": "complete",
+    "forced_tool_choice": "heal",
+    "usage": "turn",
+    "seam_buffer_chars": "100000",
+    "backoff_seconds": "0",
+    "max_wait_seconds": "3600",
+    "tracing": "on",
+    "repair": "before_send",
+    "log_repairs": "false",
 }
 """For each other key the value that allows most."""
-LEAST = Policy(
+LEAST: dict[str, Any] = {
     **dict.fromkeys(("enabled", "escalate", "remember_limit", "verify_stop_reason"), False),
     **dict.fromkeys(("models_endpoint", "less_thinking"), False),
     **dict.fromkeys(("max_recoveries", "max_drop_recoveries", "max_retries"), 0),
     **dict.fromkeys(("max_attempts", "max_turn_seconds", "max_turn_output_tokens"), 1),
-    leave_limits_below=1_000_000,
-    model_max_output_tokens=1,
-    usage="billed",
-    seam_buffer_chars=1,
-    backoff_seconds=60.0,
-    max_wait_seconds=0.0,
-    repair="off",
-    tracing="off",
-)
+    "leave_limits_below": 1_000_000,
+    "model_max_output_tokens": 1,
+    "usage": "billed",
+    "seam_buffer_chars": 1,
+    "backoff_seconds": 60.0,
+    "max_wait_seconds": 0.0,
+    "repair": "off",
+    "tracing": "off",
+}
+"""For each of them the value that allows least, if that is not the default."""
 
 
 @pytest.mark.parametrize("key", sorted({*POLICY_KEYS} - CLIENT_KEYS))
@@ -188,8 +209,9 @@ def test_every_key_either_lifts_no_limit_or_is_checked(key: str) -> None:
     assert (key in FREE) != (key in MOST)
     if key in MOST:
         asked = parse(f"{key}={MOST[key]}")
-        assert lifted(LEAST, asked) == key
-        assert lifted(Policy(**asked), {key: getattr(LEAST, key)}) in {"", "tracing"}
+        least = Policy(**LEAST)
+        assert lifted(least, asked) == key
+        assert lifted(Policy(**asked), {key: getattr(least, key)}) in {"", "tracing"}
 
 
 # --- how much a request may hold ------------------------------------------------------------------
@@ -211,7 +233,10 @@ def test_a_body_of_too_many_values_is_relayed_as_it_came(
 ) -> None:
     path, shape = BODIES[form]
     body = shape % (b"true", b",".join([b"0"] * 2_000))
-    with Raw() as upstream, serving(tmp_path, upstream.url, "[gateway]\nmax_json_values = 1000\n") as served:
+    with (
+        Raw() as upstream,
+        serving(tmp_path, upstream.url, "[gateway]\nmax_json_values = 1000\n") as served,
+    ):
         raw = ask(served.url, post(path, body))
         assert raw.startswith(b"HTTP/1.1 200")
         assert raw.endswith(b"\r\n\r\nok")
@@ -239,7 +264,7 @@ def test_a_large_body_is_counted_and_parsed_in_another_thread(
 
     noting("count_values", _turn)
     noting("loads", _request)
-    noting("keep_bytes", _turn.verbatim)
+    noting("keep_bytes", _verbatim)
     said = {"role": "user", "content": "word " * 300_000}
     body = {**MESSAGES, "messages": [said]}
     with serving(tmp_path, sim.url, "[defaults]\nremember_limit = false\n") as served:
@@ -314,7 +339,9 @@ def test_half_sent_bodies_take_no_place_and_are_few(
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("first", [b"", b"POST / HTTP/1.1\r\nhost: ", request("GET /livez HTTP/1.1")])
+@pytest.mark.parametrize(
+    "first", [b"", b"POST / HTTP/1.1\r\nhost: ", request("GET /livez HTTP/1.1")]
+)
 def test_connections_without_a_request_are_few(
     first: bytes, sim: Simulator, tmp_path: Path
 ) -> None:
@@ -340,14 +367,17 @@ def test_connections_without_a_request_are_few(
 
 
 def test_a_body_that_drips_has_a_deadline(sim: Simulator, tmp_path: Path) -> None:
-    with serving(tmp_path, sim.url, "[gateway]\nbody_seconds = 0.3\n") as served:
-        with half_sent(served, json.dumps(MESSAGES).encode(), left=100) as line:
-            answer = b""
-            while not answer:
-                with contextlib.suppress(OSError):
-                    line.sendall(b" ")
-                if select.select([line], [], [], 0.01)[0]:
-                    answer = line.recv(1 << 16)
+    body = json.dumps(MESSAGES).encode()
+    with (
+        serving(tmp_path, sim.url, "[gateway]\nbody_seconds = 0.3\n") as served,
+        half_sent(served, body, left=100) as line,
+    ):
+        answer = b""
+        while not answer:
+            with contextlib.suppress(OSError):
+                line.sendall(b" ")
+            if select.select([line], [], [], 0.01)[0]:
+                answer = line.recv(1 << 16)
     assert answer.startswith(b"HTTP/1.1 408")
 
 
@@ -420,7 +450,13 @@ SHAPES = {
     "a body": (BODY, b'{"x": "', b"x" * 20_000, False),
     "a packed body": (BODY, b'{"x": "', b"x" * 2_000_000, True),
 }
-SMALL = "[gateway]\nmax_event_bytes = 100_000\nmax_body_bytes = 300_000\n[defaults]\nbackoff_seconds = 0\n"
+SMALL = """
+[gateway]
+max_event_bytes = 100_000
+max_body_bytes = 300_000
+[defaults]
+backoff_seconds = 0
+"""
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["at once", "after text"])
@@ -463,19 +499,20 @@ def test_an_answer_without_an_end_is_ended_by_an_error(
 
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if "body" not in shape])
 @pytest.mark.parametrize("form", FORMATS)
-def test_an_sdk_raises_for_an_answer_without_an_end(
-    form: str, shape: str, tmp_path: Path
-) -> None:
+def test_an_sdk_raises_for_an_answer_without_an_end(form: str, shape: str, tmp_path: Path) -> None:
     if (form, shape) == ("gemini", "a stream"):
         pytest.skip("its SDK raises for comments")
     head, begin, piece, packed = SHAPES[shape]
     ran = MAKES[form]()
     begin = opening(form) + begin
-    with Raw(endless(head, begin, piece, packed=packed)) as upstream:
-        with serving(tmp_path, upstream.url, SMALL) as served, quietly():
-            bare = ran.connect(served.of(form), asynchronous=False)
-            with pytest.raises(Exception, match=MARK.decode()):
-                read_to_the_end(ran, bare, form)
+    with (
+        Raw(endless(head, begin, piece, packed=packed)) as upstream,
+        serving(tmp_path, upstream.url, SMALL) as served,
+        quietly(),
+    ):
+        bare = ran.connect(served.of(form), asynchronous=False)
+        with pytest.raises(Exception, match=MARK.decode()):
+            read_to_the_end(ran, bare, form)
 
 
 def read_to_the_end(ran: Any, client: Any, form: str) -> None:
@@ -498,12 +535,13 @@ def test_the_library_ends_it_too(
     with Raw(endless(head, begin, piece, packed=packed)) as upstream:
         url = upstream.url + URLS["openai-chat"]
         with pytest.raises(httpx2.DecodingError, match=MARK.decode()):
-            if asynchronous:
-                asyncio.run(asked(url, body))
-            else:
-                with continuation.http_client() as client:
-                    client.post(url, json=body)
+            asyncio.run(asked(url, body)) if asynchronous else asked_in_turn(url, body)
         assert len(upstream.seen) == 1
+
+
+def asked_in_turn(url: str, body: dict[str, Any]) -> None:
+    with continuation.http_client() as client:
+        client.post(url, json=body)
 
 
 async def asked(url: str, body: dict[str, Any]) -> None:

@@ -232,9 +232,7 @@ def test_a_head_without_an_end_is_refused(narrow: Served) -> None:
 
 
 @pytest.mark.parametrize("path", [PLACE, "/anthropic/v1/unknown"])
-def test_a_body_that_does_not_come_is_not_waited_for(
-    narrow: Served, path: str
-) -> None:
+def test_a_body_that_does_not_come_is_not_waited_for(narrow: Served, path: str) -> None:
     narrow.gateway.room.table = replace(narrow.gateway.table, body_seconds=0.2)
     head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 100\r\n\r\n".encode()
     answer = ask(narrow.url, [head, b'{"model"'])

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import json
 import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import httpx2
+import openai
 import pytest
-from support.gateways import process, serving, toml
+from support.gateways import process, serving, toml, until
 from support.killed import execute, let_go
 from support.sdks.formats import FORMATS, MAKES, request
 from support.sdks.turn import quietly
@@ -113,14 +116,20 @@ def rest(store: Path) -> bytes:
 
 
 def stream(
-    url: str, key: str, body: dict[str, Any], pieces: int, *, seconds: float = 60.0
+    url: str,
+    key: str,
+    body: dict[str, Any],
+    pieces: int,
+    *,
+    seconds: float = 60.0,
+    text: str = "",
 ) -> bytes:
-    """Ask with a key of one's own; read so many pieces."""
-    headers = {"authorization": f"Bearer {key}"}
+    """Ask with a key of one's own, in the words of `text`; read so many pieces."""
+    headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
     with httpx2.stream(
         "POST",
         f"{url}/openai/v1/chat/completions",
-        json=body,
+        content=text or json.dumps(body),
         headers=headers,
         timeout=seconds,
     ) as r:
@@ -134,6 +143,58 @@ def stream(
 
 
 BODY = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Hush: go."}], "stream": True}
+
+
+@pytest.mark.parametrize("dialect", FORMATS)
+@pytest.mark.parametrize("again", ["body", "body, then stream"])
+def test_a_client_that_was_cut_off_may_ask_for_a_body(
+    dialect: str, again: str, reciting: Simulator, tmp_path: Path
+) -> None:
+    """As Claude Code does when a stream breaks off: it gets the rest, in its body."""
+    with serving(tmp_path, reciting.url, table("journal.db")) as served:
+        ask(served.url, dialect, 300)
+        posts = len(reciting.posts)
+        if again == "body":
+            assert whole(served.url, dialect) == TEXT
+        else:  # this body is not waited for, either
+            with pytest.raises(httpx2.TimeoutException):
+                whole(served.url, dialect, seconds=0.05)
+            until(lambda: served.gateway.streams == 0)
+            assert ask(served.url, dialect) == TEXT
+        assert 0.1 < billed(reciting, posts) < 0.9 + 0.9 * (again != "body")
+        posts = len(reciting.posts)
+        assert whole(served.url, dialect) == TEXT, "what is over is asked for anew"
+        assert len(reciting.posts) == posts + 1
+
+
+def whole(url: str, dialect: str, seconds: float = 60.0) -> str:
+    """Ask for the answer as a body, in the words that the SDK used; return its text."""
+    ran, upstream = MAKES[dialect](), UPSTREAMS.get(dialect, "openai")
+    with ran.connect(f"{url}/{upstream}", asynchronous=False) as bare:
+        asked = request(dialect, 16_000, {})
+        if seconds < 60 and dialect != "gemini":
+            bare = bare.with_options(timeout=seconds, max_retries=0)
+        elif seconds < 60:
+            asked["config"]["http_options"] = {"timeout": int(seconds * 1000)}
+        try:
+            ran.answer = ran.create(bare, asked)
+        except (openai.APITimeoutError, anthropic.APITimeoutError) as error:
+            raise httpx2.ReadTimeout("it took too long") from error
+        return str(ran.text)
+
+
+def test_the_order_of_keys_is_no_difference(reciting: Simulator, tmp_path: Path) -> None:
+    """Codex writes them in another order each time; spaces and escapes are none either."""
+    words = {"role": "user", "content": "Fa\u00e7ade: go."}
+    first = {"model": "gpt-4o", "messages": [words], "stream": True, "user": "u"}
+    again = {"user": "u", "stream": True, "messages": [{**words}], "model": "gpt-4o"}
+    again["messages"] = [dict(reversed([*words.items()]))]
+    with serving(tmp_path, reciting.url, table("journal.db")) as served:
+        stream(served.url, "k", first, 100, text=json.dumps(first))
+        posts = len(reciting.posts)
+        text = json.dumps(again, ensure_ascii=False, indent=1)
+        assert stream(served.url, "k", again, -1, text=text).rstrip().endswith(b"[DONE]")
+        assert billed(reciting, posts) < 0.9
 
 
 def test_nobody_else_gets_it_and_nothing_that_was_asked_is_kept(
