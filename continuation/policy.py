@@ -478,6 +478,8 @@ def store_error(named: str) -> str:
     """Return what is wrong with the path or URL of a store; `""`: nothing."""
     if not named:
         return "must be 'memory', 'off', the path of an SQLite file or a postgresql:// URL"
+    if named == ":memory:" or named.startswith("file:"):
+        return "keeps nothing when the process ends; name the path of a file, such as agent.db"
     if not is_url(named):
         return ""
     if not named.startswith(("postgresql://", "postgres://")):

@@ -43,7 +43,7 @@ class TurnLog(Protocol):
     ledger: Ledger | None
 
     @property
-    def fault(self) -> str | None: ...
+    def fault(self) -> tuple[str, str] | None: ...
     def give(self, chunk: bytes) -> None: ...
     def end(self, outcome: str) -> Future[None] | None: ...
     def keep(self, body: bytes) -> Future[None] | None: ...
@@ -58,7 +58,10 @@ class Keeper(Protocol):
     """A journal."""
 
     def check(self) -> None: ...
-    def failed(self, error: BaseException) -> None: ...
+    def failed(self, error: BaseException) -> str:
+        """Note that a write failed; return why, and what to do about it."""
+        ...
+
     def begin(
         self, form: str | None, request: ProviderRequest, *, framed: bool
     ) -> TurnLog | None: ...
@@ -94,8 +97,8 @@ def begin_turn(journal: Keeper, turn: Turn, path: str) -> TurnLog | None:
     try:
         turn_log = journal.begin(*request, framed=path.endswith(_STREAMS))
     except Exception as error:
-        journal.failed(error)  # the request is sent anyway
-        turn.recorder.tell(NotDurable(type(error).__name__))
+        reason = journal.failed(error)  # the request is sent anyway
+        turn.recorder.tell(NotDurable(type(error).__name__, reason))
         return None
     if turn_log is not None and turn_log.attempts:
         turn.resume(turn_log.attempts, played=turn_log.replay is not None)
@@ -227,7 +230,7 @@ class _Journaled:
     def _ended(self) -> None:
         """Report `NotDurable` if the journal could not record the answer."""
         if (fault := self.turn_log.fault) is not None:
-            self._turn.recorder.tell(NotDurable(fault))
+            self._turn.recorder.tell(NotDurable(*fault))
 
 
 class JournaledStream(_Journaled, httpx2.SyncByteStream):

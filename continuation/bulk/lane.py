@@ -143,9 +143,8 @@ class Lane:
         if self.journal is not None:
             self.journal.check()
 
-    def failed(self, error: BaseException) -> None:
-        if self.journal is not None:
-            self.journal.failed(error)
+    def failed(self, error: BaseException) -> str:
+        return "" if self.journal is None else self.journal.failed(error)
 
     def begin(self, form: str | None, request: ProviderRequest, *, framed: bool) -> TurnLog | None:
         turn: TurnLog | None = None
@@ -210,7 +209,7 @@ class Gathered:
     is_complete = is_body = repeated = False
     attempts = 0
     ledger: Ledger | None = None
-    fault: str | None = None
+    fault: tuple[str, str] | None = None
 
     def __init__(self, codec: Any, *, framed: bool) -> None:
         self._given = Given(codec, framed=framed)

@@ -6,6 +6,7 @@ deleted for new ones. Deleted data is overwritten. Reading never writes: age cou
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import sqlite3
@@ -96,6 +97,7 @@ class SqliteStore:
         self._warned = False
         self._lock = threading.Lock()
         self._process = os.getpid()
+        atexit.register(self.close)  # so that the file ends in one piece, without its log
         with self._lock:
             self._open()
 
@@ -131,6 +133,7 @@ class SqliteStore:
             return False
 
     def close(self) -> None:
+        atexit.unregister(self.close)
         if self._process != os.getpid():
             self._leave_behind()
         with self._lock:

@@ -8,7 +8,9 @@ import os
 import re
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from continuation.cli.exits import CommandError, Commands, Exit
@@ -16,19 +18,22 @@ from continuation.cli.screen import print_json, screen
 from continuation.reports.account import number, plural
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from continuation.journal import Journal
     from continuation.journal.look import Listed
 
 _DESCRIPTION = """\
 Look into a `continuation.Journal`, also while a process has it open: nothing is taken over, and but
-for `prune` nothing is written. What was said is told by `export`, and by `show` with --content, and
-by nothing else."""
+for `prune` nothing is changed. What was said is in what `export` and `copy` write and in what
+`show` prints with --content, and nowhere else."""
 _UNITS = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
 _STYLES = {"running": "green", "interrupted": "yellow", "calls open": "yellow", "idle": ""}
 
 
 def add_to(commands: Commands) -> None:
     parser = commands.add_parser(
-        "sessions", help="list, show, export and prune the sessions of a journal",
+        "sessions", help="list, show, export, copy and prune the sessions of a journal",
         description=_DESCRIPTION,
     )  # fmt: skip
     verbs = parser.add_subparsers(metavar="WHAT", required=True)
@@ -37,6 +42,7 @@ def add_to(commands: Commands) -> None:
         ("show", _show, "tell what happened in a session, in time"),
         ("resume", _resume, "tell what a session would go on with"),
         ("export", _export, "write a session's valid history, as the JSON of a request"),
+        ("copy", _copy, "copy the journal's file, also while a process has it open"),
         ("prune", _prune, "remove sessions that nobody owns and that are silent for long"),
     ):
         one = verbs.add_parser(verb, help=about, description=about[0].upper() + about[1:] + ".")
@@ -47,7 +53,11 @@ def add_to(commands: Commands) -> None:
             one.add_argument("session", metavar="SESSION", help="the session's name")
         if verb == "show":
             one.add_argument("--content", action="store_true", help="with what was said")
+        if verb == "copy":
+            one.add_argument("copy", type=Path, metavar="COPY", help="the file to write")
+            one.epilog = "After the last process has closed it, the file alone is the journal."
         if verb == "export":
+            one.epilog = "To copy the journal itself: `continuation sessions copy`."
             one.add_argument("--dialect", metavar="D", help="fail unless the session speaks it")
         if verb == "prune":
             one.add_argument(
@@ -141,19 +151,21 @@ def _show(arguments: argparse.Namespace) -> Listing:
     return lines, {**asdict(one), "moments": [asdict(moment) for moment in moments]}
 
 
-def _opened(arguments: argparse.Namespace) -> Any:
-    """Return what is listed of a session, and its journal, opened read-only."""
+@contextmanager
+def _opened(arguments: argparse.Namespace) -> Generator[tuple[Listed, Journal]]:
+    """Open a session's journal to read it; yield what is listed of it, and the journal."""
     from continuation.journal import Journal, look
 
     with look.reading(arguments.journal) as journal:
         one = look.sessions(journal, arguments.session)[0]
         content = look.content_mode(journal, one.session)
-    return one, Journal(arguments.journal, one.session, readonly=True, content=content)
+    with Journal(arguments.journal, one.session, readonly=True, content=content) as opened:
+        yield one, opened
 
 
 def _resume(arguments: argparse.Namespace) -> Listing:
-    one, journal = _opened(arguments)
-    resume = journal.resume()
+    with _opened(arguments) as (one, journal):
+        resume = journal.resume()
     document, lines = {**asdict(resume), "state": one.state, "owner": one.owner}, lines_of(one)
     if one.owner == "alive":
         lines.append((f"a resume is refused: process {one.process} owns the session", "red"))
@@ -172,18 +184,31 @@ def _resume(arguments: argparse.Namespace) -> Listing:
     lines += [
         (f"  the result of {call} goes out with the next request", "") for call in resume.unsent
     ]
-    for calls in ("not_started", "unknown", "abandoned"):  # calls without their arguments
-        document[calls] = [{"id": call.id, "name": call.name} for call in getattr(resume, calls)]
+    for kind in ("not_started", "unknown", "abandoned"):  # calls without their arguments
+        document[kind] = [{"id": call.id, "name": call.name} for call in getattr(resume, kind)]
     return lines, document
 
 
 def _export(arguments: argparse.Namespace) -> Listing:
-    one, journal = _opened(arguments)
-    turns = journal.history(arguments.dialect)
+    with _opened(arguments) as (one, journal):
+        turns = journal.history(arguments.dialect)
     from continuation.journal.forms import TURN_FIELDS
 
     body = {"model": one.model, TURN_FIELDS.get(one.dialect, "messages"): turns}
     return [(json.dumps(body, indent=2, ensure_ascii=False), "")], body
+
+
+def _copy(arguments: argparse.Namespace) -> Listing:
+    from continuation.journal import look
+
+    to: Path = arguments.copy
+    try:
+        size = look.copy(arguments.journal, to)
+    except FileExistsError as error:
+        message = f"{to}: there is a file of this name; name another one, or remove it"
+        raise CommandError(message, Exit.USAGE) from error
+    line = f"copied to {to}, {number(size)} bytes; continue either the copy or the original"
+    return [(line, "")], {"copy": str(to), "bytes": size}
 
 
 def _prune(arguments: argparse.Namespace) -> Listing:

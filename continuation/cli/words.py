@@ -55,7 +55,8 @@ def describe(event: Event) -> str:  # noqa: C901 - a case for each kind
             changes = plural(event.changes, "change")
             return f"attempt {event.attempt}: the history was repaired ({event.code}, {changes})"
         case NotDurable():
-            return f"the journal could not be written ({event.error}); what is given is not kept"
+            reason = event.reason or event.error
+            return f"the journal could not be written, what is given is not kept: {reason}"
         case ChainStore():
             came = f"failed ({event.error})" if event.error else "answered"
             return f"the chain store {came}: {event.operation}, {event.seconds * 1000:.0f} ms"

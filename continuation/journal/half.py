@@ -27,6 +27,8 @@ LEASE: Final = 10.0
 class HalfTurn(Journal):
     """One turn of a client. `digest`: of client and request; `keep`: seconds to resume it in."""
 
+    _rests = False  # a gateway opens one a turn: it closes the file when it ends
+
     def __init__(self, target: str, digest: str, *, keep: float) -> None:
         """Open it. Raises what `Journal` raises: `LeaseHeld` while the same request is answered."""
         super().__init__(target, _PREFIX + digest, lease=LEASE)

@@ -62,6 +62,9 @@ class Journal(SessionReader):
     `session`: the session's name.
     """
 
+    _rests = True
+    """Whether `close` puts a file in one piece if no other session of the process is open."""
+
     def __init__(
         self,
         target: str | os.PathLike[str],
@@ -116,16 +119,21 @@ class Journal(SessionReader):
         store = JournalStore.of(target, make=not readonly)
         self.target = store.name if is_url(str(target)) else Path(target)
         """The path of the file, or the URL of server and database, without user and password."""
-        owner = (
-            self._find(store) if readonly else acquire(store, session, lease, by_force=take_over)
-        )
+        owner: Ownership | None = None
         try:
+            owner = (
+                self._find(store)
+                if readonly
+                else acquire(store, session, lease, by_force=take_over)
+            )
             super().__init__(
                 store, session, owner, content=content, codec=codec, abandoned_after=abandoned_after
             )
         except BaseException:
-            if not readonly:
+            if owner is not None and not readonly:
                 store.leave(owner, lease / 3)
+            if self._rests:
+                store.rest()
             raise
         self._inherited_until = self._state.number
         """The number of the last record of earlier processes; 0 once their answer was repeated."""
@@ -160,16 +168,22 @@ class Journal(SessionReader):
             raise Fenced(str(self._fault)) from self._fault
 
     @property
-    def fault(self) -> str | None:
-        """The name of the exception that the last write failed with; `None`: it succeeded."""
-        return None if self._fault is None else type(self._fault).__name__
-
-    def failed(self, error: BaseException) -> None:
-        """Note that a write failed: `fault` names the error, and the turn continues."""
+    def fault(self) -> tuple[str, str] | None:
+        """The exception that the last write failed with, and why; `None`: it succeeded."""
         if self._fault is None:
-            kind = type(error).__name__
-            logger.warning("journal %s: not durable from here on (%s)", self.session, kind)
+            return None
+        return type(self._fault).__name__, self._store.reason(self._fault)
+
+    def failed(self, error: BaseException) -> str:
+        """Note that a write failed, and return why and the remedy; the turn continues."""
+        reason = self._store.reason(error)
+        if isinstance(error, Fenced):
+            if not isinstance(self._fault, Fenced):
+                logger.warning("journal %s: %s", self.session, reason)
+        elif self._fault is None:
+            logger.warning("journal %s: not durable from here on: %s", self.session, reason)
         self._fault = error
+        return reason
 
     @property
     def pointer(self) -> dict[str, str | int]:
@@ -456,17 +470,31 @@ class Journal(SessionReader):
 
         `history` then has it in place of a made-up result. A result already recorded stays.
         """
-        from continuation.journal.tools import wait
-
         tool = self.identified(call)
         if self.state_of(tool.id)[1] is None:
-            wait(self.record("result", tool.id, self.result_of(tool, value, failed=failed)))
+            record = self.result_of(tool, value, failed=failed)
+            self.wait(self.record("result", tool.id, record), "the result is not recorded yet")
 
     def record(self, kind: str, call_id: str, content: object) -> Future[None]:
         """Record of a call an `intent`, a `result`, or `active`: that it still runs."""
         self.check()
         with self._lock:
             return self._append((kind, call_id, content), durable=kind != "active")
+
+    def wait(self, done: Future[None] | None, so: str = "the tool is refused") -> None:
+        """Wait until a record is durable. Raises `JournalError` if it cannot be written.
+
+        `so`: what follows from that, for the message.
+        """
+        if done is None:
+            return
+        try:
+            done.result()
+        except JournalError:
+            raise
+        except Exception as error:
+            message = f"the journal cannot be written, so {so}: {self._store.reason(error)}"
+            raise JournalError(message) from error
 
     def result_of(self, call: forms.ParsedCall, value: Any, *, failed: bool) -> Json:
         """Return a call's result in the form in which it is recorded."""
@@ -493,14 +521,19 @@ class Journal(SessionReader):
         )
 
     def close(self) -> None:
-        """Save the running turn, and give up the session: another process may own it at once."""
-        if self._closed or self.readonly or self._process != os.getpid():
-            self._closed = True
+        """Save the running turn, and give up the session: another process may own it at once.
+
+        The last one to close a file leaves it in one piece: without `-wal` and `-shm` beside it.
+        """
+        closed, self._closed = self._closed, True
+        if closed or self._process != os.getpid():
             return
-        self._closed = True
-        self._store.flush()
-        with suppress(Exception):
-            self._store.leave(self.owner, self.lease / 3, self.queued(())).result()
+        if not self.readonly:
+            self._store.flush()
+            with suppress(Exception):
+                self._store.leave(self.owner, self.lease / 3, self.queued(())).result()
+        if self._rests:
+            self._store.rest()
 
     def __enter__(self) -> Self:
         return self

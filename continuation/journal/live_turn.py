@@ -126,8 +126,8 @@ class LiveTurn:
         self._journal.written(statements, done)
 
     @property
-    def fault(self) -> str | None:
-        """The name of the exception that the last write failed with; `None`: it succeeded."""
+    def fault(self) -> tuple[str, str] | None:
+        """The exception that the last write failed with, and why; `None`: it succeeded."""
         return self._journal.fault
 
     # --- on the caller's thread, or any other: the garbage collector closes streams too -----------

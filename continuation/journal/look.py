@@ -12,6 +12,7 @@ import time
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
+from pathlib import Path
 from typing import Any, Literal
 
 from continuation.journal.errors import JournalError
@@ -222,6 +223,18 @@ def content_mode(connection: Connection, name: str) -> Literal["full", "none"]:
     )
     row = connection.execute(query, (name,)).fetchone()
     return "none" if row is not None and decoded(name, row[0]) is None else "full"
+
+
+def copy(target: str | os.PathLike[str], to: Path) -> int:
+    """Copy a journal's file as of one moment, also while it is in use; return the copy's size.
+
+    No session of the copy has an owner. Raises `JournalError` for a database on a server, and
+    `FileExistsError`.
+    """
+    kind = kind_of(target)
+    with kind.reading(target) as source:
+        kind.copy(source, to)
+    return to.stat().st_size
 
 
 def prune(target: str | os.PathLike[str], older: float) -> tuple[list[str], int]:

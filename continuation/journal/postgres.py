@@ -162,8 +162,8 @@ class PostgresJournalStore(JournalStore):
                 connection.execute("LOCK TABLE sessions IN EXCLUSIVE MODE")
             yield connection
 
-    def error_message(self, error: BaseException) -> str:
-        return _message(self.name, error)
+    def explain(self, error: BaseException) -> str:
+        return _explained(error)
 
     def retry(self, action: Callable[[], T]) -> T:
         until: float | None = None
@@ -269,8 +269,30 @@ def _cause(error: BaseException) -> BaseException | None:
     return error.__cause__ if isinstance(error, JournalError) else error
 
 
+_REMEDIES: Final = {
+    "08": "it is written when the server answers again",
+    "57": "it is written when the server answers again",
+    "53100": "free some space on the server's disk",
+    "53300": "raise max_connections, or put a pooler between",
+    "28": "check the user and the password of the URL",
+    "3D": "create the database, or correct the URL",
+    "25006": "name the primary, such as by target_session_attrs=read-write",
+    "42501": "grant the role the right to read and write the tables continuation_*",
+    "42P01": "restore the tables continuation_*, or open the session again",
+}
+"""What to do about errors, by the beginning of their SQLSTATE."""
+
+
+def _explained(error: BaseException) -> str:
+    """Return why the server or the connection failed, and what to do about it."""
+    default = "08" if isinstance(error, psycopg.OperationalError | OSError) else ""
+    state: str = getattr(error, "sqlstate", None) or default
+    remedy = next((text for key, text in _REMEDIES.items() if state.startswith(key)), "")
+    return "; ".join(filter(None, (describe_error(error), remedy)))
+
+
 def _message(name: str, error: BaseException) -> str:
-    return f"journal {name}: {describe_error(error)}"
+    return f"journal {name}: {_explained(error)}"
 
 
 def examined(url: str) -> tuple[str, str, str]:

@@ -5,9 +5,12 @@ What is committed and not synced is in the system's cache, which survives a kill
 
 from __future__ import annotations
 
+import errno
+import glob
 import os
 import random
 import sqlite3
+import tempfile
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
@@ -33,18 +36,18 @@ class SqliteJournalStore(JournalStore):
     transient = (sqlite3.OperationalError, OSError)
 
     def __init__(self, path: Path) -> None:
-        """Open the file, or create it. Raises `JournalError`, `OSError`."""
-        self.path = path
+        """Open the file, or create it. Raises `JournalError`."""
+        self.path = path.absolute()  # the process may change its folder
         super().__init__(str(path))
-        _check(path)
         try:
-            with closing(sqlite3.connect(path)) as file:  # WAL would change a foreign file
+            _check(path)
+            with closing(_opened(self.path)) as file:  # WAL would change a foreign file
                 wait_for_lock(lambda: check_format(file, path))
             with self.connection() as journal_db:
                 _migrate(journal_db, path)
-        except sqlite3.DatabaseError as error:
+            self._file = self.path.stat()
+        except (sqlite3.DatabaseError, OSError) as error:
             raise JournalError(self.error_message(error)) from error
-        self._file = path.stat()
 
     def begin(self) -> None:
         super().begin()
@@ -65,14 +68,28 @@ class SqliteJournalStore(JournalStore):
         if not path.is_file():
             raise JournalError(f"journal {path}: there is no such file")
         try:
-            with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            # A connection that may write, though it is not let: only such a one removes the
+            # files that reading makes, or that a process which was killed has left.
+            with closing(_opened(path.absolute())) as db:
+                db.execute("PRAGMA query_only=1")
                 wait_for_lock(lambda: check_format(db, path))
                 if not db.execute("PRAGMA user_version").fetchone()[0]:
                     raise JournalError(f"journal {path}: it is empty")
                 db.execute("BEGIN")  # all reads are of one moment
                 yield db
         except sqlite3.Error as error:
-            raise JournalError(f"journal {path}: {error}") from error
+            raise JournalError(f"journal {path}: {explained(error, path)}") from error
+
+    @classmethod
+    def copy(cls, source: Any, to: Path) -> None:
+        os.close(os.open(to, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        try:
+            with closing(_opened(to.absolute())) as db:
+                source.backup(db)
+                db.execute("UPDATE sessions SET owner = NULL")
+        except BaseException:
+            to.unlink()
+            raise
 
     def is_there(self) -> bool:
         with suppress(OSError):
@@ -81,9 +98,9 @@ class SqliteJournalStore(JournalStore):
 
     def connect(self) -> sqlite3.Connection:
         # A reader can meet a lock too: while another process recovers the file, or closes it last.
-        connection = sqlite3.connect(
-            self.path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
-        )
+        connection = _opened(self.path)
+        if isinstance(connection, _Unchanging):
+            return connection
         try:
             # Switching to WAL can meet a lock too, and SQLite's busy handler is not called then.
             wait_for_lock(lambda: connection.execute("PRAGMA journal_mode=WAL"))
@@ -93,6 +110,30 @@ class SqliteJournalStore(JournalStore):
             connection.close()
             raise
         return connection
+
+    def give_back(self, connection: sqlite3.Connection) -> None:
+        if isinstance(connection, _Unchanging):  # it would not see what others write later
+            connection.close()
+        else:
+            super().give_back(connection)
+
+    def disconnect(self) -> None:
+        """Close the connections; the last one of all processes moves the log into the file."""
+        writer, self._connection = self._connection, None
+        closed = [] if writer is None else [writer]
+        with suppress(IndexError):
+            while True:
+                closed.append(self._spare.pop())
+        if closed:
+            with suppress(sqlite3.Error):
+                # The log stays where another process has the file open, but nothing needs it then.
+                closed[0].execute("PRAGMA wal_checkpoint(PASSIVE)")
+        for connection in closed:
+            with suppress(sqlite3.Error):
+                connection.close()
+
+    def explain(self, error: BaseException) -> str:
+        return explained(error, self.path)
 
     @contextmanager
     def transaction(
@@ -150,6 +191,128 @@ def _transaction(connection: sqlite3.Connection) -> Generator[sqlite3.Connection
         raise
 
 
+class _Unchanging(sqlite3.Connection):
+    """A connection to a file that nobody can change: its folder cannot be written."""
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """Connect to a file that exists, whatever its name; `path` is absolute.
+
+    Of a file in a folder that cannot be written a connection is returned that only reads.
+    """
+
+    def connect(terms: str, kind: type[sqlite3.Connection]) -> sqlite3.Connection:
+        return sqlite3.connect(
+            f"{path.as_uri()}?{terms}",
+            uri=True,
+            timeout=PATIENCE,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=kind,
+        )
+
+    connection = connect("mode=rw", sqlite3.Connection)
+    try:
+        wait_for_lock(lambda: connection.execute("PRAGMA schema_version"))
+    except sqlite3.OperationalError as error:
+        log = path.with_name(f"{path.name}-wal")
+        connection.close()
+        if _primary(error) not in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}:
+            raise
+        if not path.is_file():
+            raise
+        if log.exists() and log.stat().st_size:
+            raise JournalError(
+                f"journal {path}: {explained(error, path)}; its last entries are in {log.name}: "
+                "copied together to a folder that can be written, both can be read"
+            ) from error
+        return connect("mode=ro&immutable=1", _Unchanging)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _primary(error: BaseException) -> int:
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF
+
+
+def explained(error: BaseException, path: Path) -> str:
+    """Return why SQLite or the system refused a file at `path`, and what to do about it."""
+    folder = path.absolute().parent
+    if isinstance(error, OSError):
+        return _explained(error, folder)
+    match _primary(error):
+        case sqlite3.SQLITE_FULL:
+            return f"the disk is full; free some space for {folder}"
+        case sqlite3.SQLITE_IOERR:
+            return _examined(path) or f"the disk failed ({_name(error)}); see the system's log"
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM if not path.exists():
+            return f"{path.name} was moved or removed; open the session again"
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
+            return f"it is read-only; {_examined(path) or _rights(path)}"
+        case sqlite3.SQLITE_CANTOPEN:
+            return f"it cannot be opened; {_examined(path) or _rights(path)}"
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return f"another process has kept it locked for {PATIENCE:.0f} s; end that process"
+        case sqlite3.SQLITE_CORRUPT:
+            return (
+                f"it is damaged ({error}); set it aside, with {path.name}-wal, and begin a new one"
+            )
+        case sqlite3.SQLITE_NOTADB:
+            return f"{error}; name another file"
+        case _:
+            return str(error)
+
+
+def _rights(path: Path) -> str:
+    return f"give this user the right to write {path.name} and its folder {path.absolute().parent}"
+
+
+def _name(error: BaseException) -> str:
+    return getattr(error, "sqlite_errorname", "") or type(error).__name__
+
+
+def _examined(path: Path) -> str:
+    """Return what keeps files in a folder from growing, by writing one; `""`: nothing does."""
+    folder = path.absolute().parent
+    try:
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(4096))
+            probe.flush()
+    except OSError as error:
+        return _explained(error, folder)
+    with suppress(ImportError, OSError):
+        import resource  # not on Windows
+
+        most, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+        sizes = [each.stat().st_size for each in folder.glob(f"{glob.escape(path.name)}*")]
+        if 0 < most <= max(sizes, default=0) + 65_536:
+            return f"the file may not grow beyond {most} bytes; raise that limit (ulimit -f)"
+    return ""
+
+
+def _explained(error: OSError, folder: Path) -> str:
+    remedies = {
+        errno.ENOSPC: ("the disk is full", f"free some space for {folder}"),
+        errno.EDQUOT: ("the disk quota is used up", f"free some space for {folder}"),
+        errno.EFBIG: ("the file is too large", "raise the limit of a file's size (ulimit -f)"),
+        errno.EROFS: ("the file system is read-only", "name a file elsewhere"),
+        errno.EACCES: ("no permission", f"give this user the right to write the folder {folder}"),
+        errno.EPERM: ("no permission", f"give this user the right to write the folder {folder}"),
+        errno.ENOENT: (
+            ("the folder takes no files", "name a file elsewhere")
+            if folder.is_dir()
+            else ("there is no such folder", f"create {folder}")
+        ),
+        errno.ENOTDIR: ("there is no such folder", f"create {folder}"),
+        errno.EMFILE: ("too many files are open", "raise the limit of open files (ulimit -n)"),
+    }
+    what = error.strerror or type(error).__name__
+    return "; ".join(remedies.get(error.errno or 0, (what,)))
+
+
 def wait_for_lock(action: Callable[[], object]) -> None:
     """Wait for a lock fairly: SQLite's own waiting lets some writers starve for seconds.
 
@@ -161,7 +324,7 @@ def wait_for_lock(action: Callable[[], object]) -> None:
         try:
             action()
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF not in _BUSY or time.monotonic() > deadline:
+            if _primary(error) not in _BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(random.uniform(0.0001, 0.0008))
         else:
@@ -173,6 +336,9 @@ def _check(path: Path) -> None:
     if (kind := file_system(path)) in NETWORKS:
         message = f"journal {path}: on a network file system ({kind}) locks do not hold; "
         raise JournalError(message + "keep it on a local disk")
+    if path.exists() and not path.is_file():
+        what = "a folder" if path.is_dir() else "a device"
+        raise JournalError(f"journal {path}: it is {what}; name a file, such as agent.db")
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 

@@ -23,6 +23,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from continuation.journal.errors import Fenced, JournalError
@@ -73,6 +74,9 @@ def guarded_inserts(condition: str) -> dict[str, str]:
     return {sql: selects[sql].replace(") ON", f" WHERE {condition} ON") for sql in inserts}
 
 
+TAKEN: Final = (
+    "another process owns this session now; this one must stop, and nothing more of it is recorded"
+)
 FORKED: Final = "a journal does not pass through fork: open one in the new process"
 
 
@@ -166,6 +170,9 @@ class JournalStore(ABC):
         self._beats: dict[Ownership, float] = {}
         self._leaving: dict[Ownership, Sequence[Statement]] = {}
         """Owners that give up their session, and what is still to be written for them."""
+        self._rests: list[Future[None]] = []
+        """Completed when the connections were closed, or when a session was found to be open."""
+        self._is_ending = False
         self.closed_openings: set[str] = set()
         """Ids of openings that have ended here; the store may still have them as owners."""
         self._last_beat = time.monotonic()
@@ -175,8 +182,8 @@ class JournalStore(ABC):
     def of(cls, target: str | os.PathLike[str], *, make: bool = True) -> JournalStore:
         """Return this process's writer of a file, or of the database that a URL names.
 
-        `make`: create a journal if there is none. Raises `JournalError` and `OSError`, and
-        `ValueError` for an invalid URL.
+        `make`: create a journal if there is none. Raises `JournalError`, and `ValueError` for a
+        target that is no path of a file and no URL.
         """
         kind = kind_of(target)
         key = str(target) if is_url(str(target)) else os.path.abspath(target)  # noqa: PTH100
@@ -184,7 +191,7 @@ class JournalStore(ABC):
             store = cls._open.get(key)
             if store is None or not store.is_there():
                 store = cls._open[key] = kind.opened(target, make=make)
-                atexit.register(store.flush)
+                atexit.register(store.end)
         return store
 
     @classmethod
@@ -196,6 +203,12 @@ class JournalStore(ABC):
     @abstractmethod
     def reading(cls, target: Any) -> AbstractContextManager[Connection]:
         """Open a store for reading, as of one moment. Raises `JournalError` if it is no journal."""
+
+    @classmethod
+    def copy(cls, source: Connection, to: Path) -> None:
+        """Copy what a connection reads to a new file. Raises `JournalError` for a server."""
+        message = "copy: a journal in PostgreSQL is copied by pg_dump --table 'continuation_*'"
+        raise JournalError(message)
 
     def is_there(self) -> bool:
         """Whether the store's name still leads to what was opened."""
@@ -241,6 +254,10 @@ class JournalStore(ABC):
                 raise
         except self.errors as error:
             raise JournalError(self.error_message(error)) from error
+        self.give_back(connection)
+
+    def give_back(self, connection: Any) -> None:
+        """Keep a connection that was lent for the next one who asks."""
         self._spare.append(connection)
 
     def find(self, query: str, values: Sequence[Any]) -> list[Any]:
@@ -255,7 +272,19 @@ class JournalStore(ABC):
 
     def error_message(self, error: BaseException) -> str:
         """Return the message for an error, with the store's name."""
-        return f"journal {self.name}: {error}"
+        return f"journal {self.name}: {self.reason(error)}"
+
+    def reason(self, error: BaseException) -> str:
+        """Return why something failed and what to do about it, without any content."""
+        if isinstance(error, JournalError):
+            return str(error)
+        if isinstance(error, self.errors | OSError):
+            return self.explain(error)
+        return f"its content could not be encoded ({type(error).__name__})"
+
+    @abstractmethod
+    def explain(self, error: BaseException) -> str:
+        """Return why the store raised an error and what to do about it, without any content."""
 
     @abstractmethod
     def transaction(
@@ -367,6 +396,35 @@ class JournalStore(ABC):
         with suppress(Exception):
             markers[0].done.result(PATIENCE)
 
+    def rest(self) -> None:
+        """Close the connections unless a session is open in this process; wait until that is done.
+
+        A file is then in one piece, if no other process has it open.
+        """
+        done = Future[None]()
+        with self._condition:
+            if self._beats.keys() - self._leaving.keys() and not self._is_ending:
+                return
+            if self._thread is not None:
+                self._rests.append(done)
+                self._wake()
+        if self._thread is None:  # nothing was written here
+            self.disconnect()
+        else:
+            with suppress(Exception):
+                done.result(PATIENCE)
+
+    def end(self) -> None:
+        """Write what is to be written, and close the connections: the process ends."""
+        if self.lost:
+            return
+        self.flush()
+        self._is_ending = True
+        self.rest()
+
+    def disconnect(self) -> None:  # noqa: B027 - a server does not wait for it
+        """Close the connections that are not lent; they are opened again when they are needed."""
+
     def _wake(self) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
@@ -384,6 +442,17 @@ class JournalStore(ABC):
                 self._commit(units)
             except BaseException as error:
                 self._fail(units, error)
+            self._rest_if_asked()
+
+    def _rest_if_asked(self) -> None:
+        with self._condition:
+            rests, self._rests = self._rests, []
+            idle = not (self._beats or self._units or self._ending)
+        if rests and not self.lost and (idle or self._is_ending):
+            with suppress(Exception):
+                self.disconnect()
+        for done in rests:
+            done.set_result(None)
 
     def _fail(self, units: Sequence[Unit], error: BaseException) -> None:
         """Fail the units; several are first committed one by one, for one may be at fault."""
@@ -398,7 +467,7 @@ class JournalStore(ABC):
     def _wait(self) -> list[Unit]:
         """Wait until something is to be written; return all of it."""
         with self._condition:
-            while not (self._units or self._ending):
+            while not (self._units or self._ending or self._rests):
                 now = time.monotonic()
                 waits = [when - now for when, _ in self._due]
                 waits += [self._last_beat + every - now for every in self._beats.values()]
@@ -447,7 +516,7 @@ class JournalStore(ABC):
         for unit in units:
             if unit in fenced:
                 self.release(unit.owner)
-                unit.done.set_exception(Fenced("another process owns this session by now"))
+                unit.done.set_exception(Fenced(TAKEN))
             else:
                 unit.done.set_result(None)
 
@@ -478,14 +547,16 @@ class JournalStore(ABC):
 
 
 def kind_of(target: str | os.PathLike[str]) -> type[JournalStore]:
-    """Return the class of store for a path or a URL. Raises `ValueError` for an invalid URL."""
-    if not is_url(url := str(target)):
+    """Return the class of store for a path or a URL. Raises `ValueError` if it is neither."""
+    url = str(target)
+    problem = store_error(url) if url and "\0" not in url else "must be the path of a file"
+    if problem:
+        message = f"target = {without_password(url)!r}: {problem}"
+        raise ValueError(message)
+    if not is_url(url):
         from continuation.journal.sqlite import SqliteJournalStore
 
         return SqliteJournalStore
-    if problem := store_error(url):
-        message = f"target = {without_password(url)!r}: {problem}"
-        raise ValueError(message)
     from continuation.journal.postgres import PostgresJournalStore
 
     return PostgresJournalStore

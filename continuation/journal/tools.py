@@ -12,6 +12,7 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ import anyio
 
 from continuation.history.wordings import WORDINGS, Reason
 from continuation.journal import forms
-from continuation.journal.errors import Fenced, JournalError, OutcomeUnknown, describe_error
+from continuation.journal.errors import Fenced, JournalError, OutcomeUnknown
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -101,7 +102,7 @@ class ToolRun:
             return None
 
     def __enter__(self) -> ToolRun:
-        wait(self._start())
+        self._journal.wait(self._start())
         self._started()
         return self
 
@@ -111,7 +112,7 @@ class ToolRun:
         wait_for_result(self.end(error))
 
     async def __aenter__(self) -> ToolRun:
-        await anyio.to_thread.run_sync(lambda: wait(self._start()))
+        await anyio.to_thread.run_sync(lambda: self._journal.wait(self._start()))
         self._started()
         return self
 
@@ -123,26 +124,13 @@ class ToolRun:
             await anyio.to_thread.run_sync(wait_for_result, done)
 
 
-def wait(done: Future[None] | None) -> None:
-    """Wait until a record is durable. Raises `JournalError` if it cannot be written."""
-    if done is None:
-        return
-    try:
-        done.result()
-    except JournalError:
-        raise
-    except Exception as error:
-        message = f"the journal cannot be written ({describe_error(error)}), so the tool is refused"
-        raise JournalError(message) from error
-
-
 def wait_for_result(done: Future[None] | None) -> None:
     """Wait until a result is durable; the journal logs and repeats what fails. Raises `Fenced`."""
-    try:
-        wait(done)
-    except JournalError as error:
-        if isinstance(error, Fenced):
-            raise
+    if done is not None:
+        with suppress(Exception):
+            done.result()
+        if isinstance(error := done.exception(), Fenced):
+            raise error
 
 
 class Runner:
@@ -203,12 +191,14 @@ class Runner:
         """Take what `verify` returned: `None`, so the tool is run; or a result, to be recorded."""
         tool = self._run_of_tool
         if done is None:
-            wait(tool.begin())
+            self._journal.wait(tool.begin())
             return
         tool.result = done
         if done != _UNKNOWN:
             record = self._journal.result_of(tool.call, done, failed=False)
-            wait(self._journal.record("result", tool.call.id, record))
+            self._journal.wait(
+                self._journal.record("result", tool.call.id, record), "its result is not recorded"
+            )
 
     def _ask(self, function: Callable[..., Any] | None) -> Any:
         """Call a function with the call, the key and the token, as far as it takes them."""

@@ -109,6 +109,8 @@ class NotDurable:
 
     error: str
     """The exception's name."""
+    reason: str = ""
+    """Why, and what to do about it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -406,6 +406,26 @@ for number in range(100):
 """
 
 
+_ENDS = """
+import sys
+import threading
+from continuation.chains.sqlite import SqliteStore
+from continuation.chains.stores import Alias, Key
+store = SqliteStore(sys.argv[1])
+assert store.put({Key("https://api.openai.com", "sk-secret", "resp_1"): Alias("r")})
+# A thread that still knows the store, as those of an event loop do.
+threading.Thread(target=lambda _: threading.Event().wait(), args=(store,), daemon=True).start()
+"""
+
+
+@pytest.mark.parametrize("ends", ["store.close()", "pass", "raise SystemExit(3)"])
+def test_a_process_that_ends_leaves_one_file(ends: str, path: Path, opened: MakeSqlite) -> None:
+    """A copy of the file alone has all that was kept."""
+    subprocess.run([sys.executable, "-c", _ENDS + ends, path], check=False)
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+    assert opened().get(KEY) == Alias("r")
+
+
 def test_processes_share_a_file(path: Path, opened: MakeSqlite) -> None:
     command = [sys.executable, "-c", _WRITER, str(path)]
     writers = [subprocess.Popen([*command, name]) for name in ("a", "b", "c")]

@@ -49,7 +49,7 @@ CLASSES = {
     "BatchResult": "index id answer report error",
     "Escalating": "attempt limit replaces",
     "Finished": "report",
-    "NotDurable": "error",
+    "NotDurable": "error reason",
     "Policy": "enabled escalate max_recoveries max_drop_recoveries max_attempts max_retries "
     "max_turn_seconds max_turn_output_tokens leave_limits_below model_max_output_tokens "
     "initial_limit clamp remember_limit stream_tool_calls stream_thinking truncated_tool_call "
