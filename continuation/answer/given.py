@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from continuation.answer.blocks import NATIVE, Segment
 from continuation.answer.client_stream import ClientStream
 from continuation.answer.wire_codec import WireCodec
-from continuation.types import JoinPlan, Json, Mode, ReplayBuffer
+from continuation.types import JoinPlan, Json, Mode, ReplayBuffer, Stop
 from continuation.wire import eventstream, sse
 from continuation.wire.json_values import as_json, as_text, loads
 from continuation.wire.text_template import KEYS
@@ -162,6 +162,11 @@ class Given:
             elif event is not None:
                 merged.append(event)
         return merged
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it ended normally: not at a limit, and not refused."""
+        return self._codec.stop_of(self.segment.reason, closed=True) is Stop.END
 
     def body(self) -> Json:
         """Return all that was given as one JSON body in the provider's format."""

@@ -47,7 +47,7 @@ class TurnLog(Protocol):
     def give(self, chunk: bytes) -> None: ...
     def end(self, outcome: str) -> Future[None] | None: ...
     def keep(self, body: bytes) -> Future[None] | None: ...
-    def drop(self) -> None: ...
+    def drop(self, *, answered: bool = False) -> None: ...
     def leave(self) -> None: ...
     def answer(self) -> bytes | None:
         """Return the whole answer as a JSON body; `None`: its end was not given."""
@@ -197,15 +197,15 @@ FOREIGN_ANSWER: ContextVar[ForeignAnswer | None] = ContextVar("continuation_give
 
 
 def is_recorded(turn_log: TurnLog, response: httpx2.Response) -> bool:
-    """Whether an answer that is not healed is still recorded, once it has been read.
+    """Whether an answer that the engine leaves alone is recorded, once it has been read.
 
-    Only JSON answers of calls in bulk are, so that each call is made once; others are dropped.
+    Only a JSON body is; of a stream the journal notes that its answer is missing.
     """
     if turn_log.repeated:
         return False
     content_type = response.headers.get("content-type", "")
-    if LANE.get() is None or not response.is_success or "json" not in content_type:
-        turn_log.drop()
+    if not response.is_success or "json" not in content_type:
+        turn_log.drop(answered=response.is_success)
         return False
     return True
 

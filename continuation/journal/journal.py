@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -34,6 +34,7 @@ from continuation.journal.store import (
     FORGET,
     FORKED,
     SAVE,
+    TAKEN,
     JournalStore,
     Ownership,
     Statement,
@@ -116,6 +117,8 @@ class Journal(SessionReader):
         self._process = os.getpid()
         self._fault: BaseException | None = None
         self._closed = False
+        self._is_incomplete = False
+        """Whether the caller was given an answer that is not recorded."""
         store = JournalStore.of(target, make=not readonly)
         self.target = store.name if is_url(str(target)) else Path(target)
         """The path of the file, or the URL of server and database, without user and password."""
@@ -326,7 +329,7 @@ class Journal(SessionReader):
         content = self._content("", [] if resuming else events)
         statements.append((SAVE, (self.owner.session, saves + 1, *count, content)))
         self._write(statements, durable=False)
-        self._live = live
+        self._live, self._is_incomplete = live, False
         return live
 
     def _new_records(
@@ -425,9 +428,10 @@ class Journal(SessionReader):
             end = ("end", "", fields)
             return self.owner, self.queued(self._statements(*answer, end, forget=True)), True
 
-    def dropped(self) -> None:
-        """Record that the open turn ended without an answer."""
+    def dropped(self, *, answered: bool = False) -> None:
+        """Record that the open turn ended without an answer, or with one that is not recorded."""
         with self._lock:
+            self._is_incomplete = answered
             self._append(("drop", "", None), durable=False, forget=True)
 
     # --- tools -----------------------------------------------------------------------------------
@@ -448,9 +452,10 @@ class Journal(SessionReader):
     ) -> Any:
         """Run a tool for a call, at most once; return its result, also if it ran before.
 
-        `call`: as the SDK gave it. `run` is called with it, and with `idempotency_key` and
-        `fencing_token` if it takes them; if it is a coroutine function, await what this returns.
-        Its result must be JSON. What it raises is recorded as the call's result, and raised.
+        `call`: as the SDK gave it. `run` is called with it, and with `idempotency_key`,
+        `fencing_token` and `tool_run` (a `ToolRun`, for its `check`) if it names them; if it is a
+        coroutine function, await what this returns. Its result must be JSON. What it raises is
+        recorded as the call's result, and raised; the call is not run again.
 
         A call that began and has no result is not run again: the text that is returned states that
         its outcome is unknown. `idempotent`: run such a call again, with the same key. `verify`:
@@ -464,6 +469,58 @@ class Journal(SessionReader):
 
         runner = tools.Runner(self, call, run, idempotent=idempotent, verify=verify)
         return runner.asynchronously() if runner.asynchronous else runner.now()
+
+    def settle(
+        self,
+        run: Callable[..., Any],
+        *,
+        idempotent: Collection[str] = (),
+        verify: Callable[..., Any] | None = None,
+    ) -> Any:
+        """Run the calls that the last answer asks for; return the turns of the next request.
+
+        For the beginning of an agent's loop: after a kill as after an answer it runs, in their
+        order, the calls that have no result yet, each as `call` does, and returns `history()`;
+        `[]` in a new session. Called again, it runs nothing again. `run` is called with a
+        `ParsedCall` (`id`, `name`, `arguments`); if it is a coroutine function, await what this
+        returns.
+
+        What `run` raises is recorded as the call's result, for the model, and the other calls run;
+        a warning names the tool and the exception. `JournalError` is raised, and what is no
+        `Exception` (`KeyboardInterrupt`, a cancellation) stops here: then the outcome of the call
+        is unknown. `idempotent`: the names of tools that may run again if their outcome is
+        unknown. `verify`: as for `call`.
+
+        Calls of an answer that is not whole (truncated, broken off) are not run: the turns state
+        so. While an answer is half written, the turns are those of its request.
+        """
+        from continuation.journal import tools
+
+        settling = tools.Settling(self, run, idempotent=idempotent, verify=verify)
+        return settling.asynchronously() if tools.is_asynchronous(run) else settling.now()
+
+    def calls_to_settle(self) -> list[forms.ParsedCall]:
+        """Return the calls of the last answer without a result, in their order.
+
+        Raises `JournalError` if the last answer is not recorded.
+        """
+        self.check()
+        if self._is_incomplete:
+            message = (
+                f"session {self.session!r}: the last answer is not recorded, because its request"
+                " was left alone: see `enabled` and `leave_limits_below`"
+            )
+            raise JournalError(message)
+        return self._last_calls()
+
+    def check_owner(self) -> None:
+        """Raise `Fenced` if the store says that another process owns the session by now."""
+        self.check()
+        query = "SELECT epoch FROM sessions WHERE id = ?"
+        if self._store.find(query, (self.owner.session,)) != [(self.owner.epoch,)]:
+            fenced = Fenced(TAKEN)
+            self.failed(fenced)
+            raise fenced
 
     def result(self, call: object, value: Any, *, failed: bool = False) -> None:
         """Record a call's result that comes late, or from a run elsewhere.

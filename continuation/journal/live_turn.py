@@ -119,7 +119,10 @@ class LiveTurn:
                 return None if row is None else self._save(row)
             turns, envelope = forms.split_answer(self._form, given.body())
         self.ended = True
-        return self._journal.ended(turns, {"outcome": self._outcome, "around": envelope})
+        fields: Json = {"outcome": self._outcome, "around": envelope}
+        if given is not None and not given.is_whole:
+            fields["short"] = True
+        return self._journal.ended(turns, fields)
 
     def saved(self, statements: Sequence[Statement], done: Future[None]) -> None:
         """Report to the journal whether what was collected is saved."""
@@ -141,16 +144,19 @@ class LiveTurn:
     def keep(self, body: bytes) -> Future[None] | None:
         """Keep a body that passed unchanged; it is dropped unless it holds a single answer."""
         if not forms.is_single_answer(self._form, body):
-            self.drop()
+            self.drop(answered=True)
             return None
         self._streamed = False
         self.give(body)
         return self.end(Outcome.UNTOUCHED)
 
-    def drop(self) -> None:
-        """End the turn without an answer: the request was refused, or the engine left it alone."""
+    def drop(self, *, answered: bool = False) -> None:
+        """End the turn without an answer: the request was refused, or the engine left it alone.
+
+        `answered`: the caller has an answer, which is not recorded.
+        """
         self.ended = True
-        self._journal.dropped()
+        self._journal.dropped(answered=answered)
 
     def answer(self) -> bytes | None:
         """Return all that was given as a JSON body; `None`: its end is missing, or none is kept."""

@@ -16,7 +16,7 @@ from continuation.journal.errors import JournalError
 from continuation.journal.session import CONTENT_KINDS, SessionState, characters
 from continuation.journal.store import APPEND, JournalStore, Ownership, Statement
 from continuation.types import Json, Outcome
-from continuation.wire.json_values import as_json, loads, objects
+from continuation.wire.json_values import as_json, as_list, loads, objects
 
 if TYPE_CHECKING:
     from continuation.history.types import OpenCall
@@ -54,7 +54,7 @@ class Resume:
     attempts: int = 0
     """How many upstream calls were made for it."""
     not_started: tuple[forms.ParsedCall, ...] = ()
-    """Calls that never began: safe to run."""
+    """Calls that never began: safe to run. None of an answer that is not whole is among them."""
     unknown: tuple[forms.ParsedCall, ...] = ()
     """Calls that began and have no result: their outcome is unknown."""
     abandoned: tuple[forms.ParsedCall, ...] = ()
@@ -125,9 +125,14 @@ class SessionReader:
                 raise ValueError(message)
             if not state.turns:
                 return []
-            form, body, _ = self._body(contents)
+            form, body, unsent = self._body(contents)
             started = {call_id for call_id, call in state.calls.items() if call.result is None}
-
+            results = list(unsent.values())
+            if any(call_id.startswith("#") for call_id in unsent):
+                calls = self._unanswered(form, body, contents)
+                results = self._results_in_order(form, unsent, calls, started)
+            results, key = forms.group_results(form, results), forms.TURN_FIELDS[form]
+            body[key] = [*as_list(body[key]), *results]
             identify = self._identify(contents)
 
             def reason(call: OpenCall) -> history.Reason:
@@ -147,7 +152,7 @@ class SessionReader:
             return objects(repaired.body[forms.TURN_FIELDS[form]])
 
     def _body(self, contents: dict[int | None, Any]) -> tuple[str, Json, dict[str, Json]]:
-        """Return format, request body with unsent results, and those results' turns by call id."""
+        """Return format, request body without unsent results, and their turns by call id."""
         state, form = self._state, self._state.form
         if self.content == "none":
             message = f"session {self.session!r}: with content = 'none' no conversation is kept"
@@ -165,8 +170,43 @@ class SessionReader:
             and call_id not in sent
             and not (call_id.startswith("#") and int(call_id[1:].partition("/")[0]) < anonymous)
         }
-        all_turns = [*turns, *forms.group_results(form, list(unsent.values()))]
-        return form, {"model": state.model, forms.TURN_FIELDS[form]: all_turns}, unsent
+        return form, {"model": state.model, forms.TURN_FIELDS[form]: turns}, unsent
+
+    def _unanswered(
+        self, form: str, body: Json, contents: dict[int | None, Any]
+    ) -> list[tuple[forms.ParsedCall, bool]]:
+        """Return the calls that no turn of a body answers, and whether only results follow them.
+
+        `body` is without unsent results: calls without an id are answered in their order, and an
+        earlier one may still have none.
+        """
+        from continuation import history
+
+        identify, calls = self._identify(contents), history.unanswered_tool_calls(body, form)
+        return [(identify(call), call.trailing) for call in calls]
+
+    def _results_in_order(
+        self,
+        form: str,
+        unsent: dict[str, Json],
+        calls: list[tuple[forms.ParsedCall, bool]],
+        started: set[str],
+    ) -> list[Json]:
+        """Return the turns of unsent results in the order of their calls.
+
+        A call without an id is known by its place alone, so one without a result gets one here.
+        """
+        from continuation.history.wordings import WORDINGS, Reason
+
+        rest, results = dict(unsent), list[Json]()
+        for call, last in calls:
+            if call.id in rest:
+                results.append(rest.pop(call.id))
+            elif last and call.id.startswith("#"):
+                known = Reason.STARTED_UNKNOWN if call.id in started else Reason.NOT_STARTED
+                fields: Json = {"id": call.id, "name": call.name}
+                results.append(forms.result(form, fields, WORDINGS[known], failed=True))
+        return [*results, *rest.values()]
 
     def _contents(self, number: int | None = None, *, flush: bool = True) -> dict[int | None, Any]:
         """Return the conversation's content by record number; `number`: of that record alone.
@@ -184,10 +224,24 @@ class SessionReader:
             rows += [(row[1], row[3], row[6]) for sql, row in self._pending if sql == APPEND]
         return {each: self._decode(data) for each, kind, data in rows if kind in CONTENT_KINDS}
 
+    @property
+    def _is_whole(self) -> bool:
+        """Whether the last answer is: a call of one that is truncated may lack arguments."""
+        return self._state.outcome not in NOT_WHOLE and not self._state.stopped_short
+
+    def _last_calls(self) -> list[forms.ParsedCall]:
+        """Return the calls without a result at the session's end, if their answer is whole."""
+        contents = self._contents()
+        with self._lock:
+            state = self._state
+            if state.turn is not None or not state.turns or not self._is_whole:
+                return []
+            form, body, unsent = self._body(contents)
+            calls = self._unanswered(form, body, contents)
+            return [call for call, last in calls if last and call.id not in unsent]
+
     def resume(self) -> Resume:
         """Return what the session was doing when its process was stopped; changes nothing."""
-        from continuation import history
-
         contents = self._contents()
         with self._lock:
             state = self._state
@@ -198,13 +252,15 @@ class SessionReader:
             if not state.turns or self.content == "none":
                 return Resume("nothing", resumable=False)
             form, body, unsent = self._body(contents)
-            open_calls = history.unanswered_tool_calls(body, form)
+            calls = self._unanswered(form, body, contents)
+            open_calls = [call for call, _ in calls if call.id not in unsent]
             not_started, unknown = list[forms.ParsedCall](), list[forms.ParsedCall]()
             abandoned = list[forms.ParsedCall]()
-            for tool in map(self._identify(contents), open_calls):
+            for tool in open_calls:
                 started = state.calls.get(tool.id)
                 if started is None:
-                    not_started.append(tool)
+                    if self._is_whole:
+                        not_started.append(tool)
                     continue
                 unknown.append(tool)
                 if self._store.time() - started.active > self.abandoned_after:
@@ -287,15 +343,15 @@ class SessionReader:
         return [key, *(f"{key}/{nth}" for nth in range(2, alike + 1))]
 
     def _identify(self, contents: dict[int | None, Any]) -> Callable[[OpenCall], forms.ParsedCall]:
-        """Return a function that identifies open calls: ids of calls with a result are skipped."""
-        identified = dict[str, forms.ParsedCall]()
+        """Return a function that identifies calls; of equal ones without an id by their order."""
+        identified, counted = dict[str, forms.ParsedCall](), Counter[str]()
 
         def identify(call: OpenCall) -> forms.ParsedCall:
             tool = identified.get(call.path) or forms.tool_call(call)
             if not tool.id:
-                ids, taken = self._ids(tool, contents), {each.id for each in identified.values()}
-                free = [each for each in ids if each not in taken and not self.state_of(each)[1]]
-                tool = replace(tool, id=(free or ids)[0])
+                ids = self._ids(tool, contents)
+                counted[ids[0]] += 1
+                tool = replace(tool, id=ids[(counted[ids[0]] - 1) % len(ids)])
             identified[call.path] = tool
             return tool
 

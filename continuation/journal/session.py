@@ -72,6 +72,8 @@ class SessionState:
     """The number of the record with which the last turn began."""
     outcome: str = ""
     """The outcome of the last turn that ended; empty if it ended without an answer."""
+    stopped_short: bool = False
+    """Whether that turn's answer ended for a reason other than its end or its calls."""
     envelope: Json | None = None
     """The last answer's body without its content; `None` once a record follows it."""
 
@@ -92,6 +94,7 @@ class SessionState:
             self.turn = None
             self.ended_turns += kind == "end"
             self.outcome = as_text(fields.get("outcome"))
+            self.stopped_short = fields.get("short") is True
         elif kind == "intent":
             self.calls[key] = Call(fields, number, at, previous=self.calls.get(key))
         elif kind == "active":

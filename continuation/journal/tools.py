@@ -10,9 +10,10 @@ run again unless its caller has stated that this does no harm (`idempotent`) or 
 from __future__ import annotations
 
 import inspect
+import logging
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Generator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from continuation.journal.journal import Journal
 
+logger = logging.getLogger("continuation")
+
 _ALIVE = 10.0
 """Seconds between records that a tool still runs."""
 _UNKNOWN = WORDINGS[Reason.STARTED_UNKNOWN]
@@ -37,6 +40,7 @@ class ToolRun:
 
     with journal.tool(call) as run:
         if run.fresh:
+            run.check()  # this process may have been suspended, and taken for dead
             run.result = send_mail(..., idempotency_key=run.key)
     use(run.result)
     """
@@ -54,6 +58,14 @@ class ToolRun:
         self._journal = journal
         self._idempotent = idempotent
         self._over = threading.Event()
+
+    def check(self) -> None:
+        """Raise `Fenced` if another process owns the session by now.
+
+        Call it just before the effect: a process that was suspended in its tool and taken for dead
+        then acts no more. It reads the store. Raises `JournalError` if that cannot be read.
+        """
+        self._journal.check_owner()
 
     def _start(self) -> Future[None] | None:
         """Find out whether to run it; return the future of its intent, `None` if not."""
@@ -133,6 +145,12 @@ def wait_for_result(done: Future[None] | None) -> None:
             raise error
 
 
+def is_asynchronous(run: object) -> bool:
+    """Whether a call of it returns a coroutine."""
+    called = getattr(run, "__call__", None)  # noqa: B004 - not whether there is one
+    return inspect.iscoroutinefunction(run) or inspect.iscoroutinefunction(called)
+
+
 class Runner:
     """Runs a function in a `ToolRun`, for `Journal.call`."""
 
@@ -148,7 +166,9 @@ class Runner:
         if not callable(run):
             message = f"run = {run!r}: must be callable with the call"
             raise TypeError(message)
-        self.asynchronous = inspect.iscoroutinefunction(run)
+        self.asynchronous = is_asynchronous(run)
+        self.raised: Exception | None = None
+        """What the function raised."""
         self._call, self._run, self._verify = call, run, verify
         self._run_of_tool = journal.tool(call, idempotent=idempotent)
         self._journal = journal
@@ -159,7 +179,8 @@ class Runner:
             if self._unsure:
                 self._settle(self._verified())
             if tool.fresh:
-                tool.result = self._ask(self._run)
+                with self._noting():
+                    tool.result = self._ask(self._run)
         return tool.result
 
     async def asynchronously(self) -> Any:
@@ -173,8 +194,17 @@ class Runner:
                     done = _UNKNOWN
                 await anyio.to_thread.run_sync(self._settle, done)
             if tool.fresh:
-                tool.result = await self._ask(self._run)
+                with self._noting():
+                    tool.result = await self._ask(self._run)
         return tool.result
+
+    @contextmanager
+    def _noting(self) -> Generator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.raised = error
+            raise
 
     @property
     def _unsure(self) -> bool:
@@ -204,13 +234,21 @@ class Runner:
         """Call a function with the call, the key and the token, as far as it takes them."""
         assert function is not None
         tool = self._run_of_tool
-        extra = {"idempotency_key": tool.key, "fencing_token": tool.fencing_token}
+        extra: dict[str, Any] = {
+            "idempotency_key": tool.key,
+            "fencing_token": tool.fencing_token,
+            "tool_run": tool,
+        }
         try:
             parameters = inspect.signature(function).parameters
         except (TypeError, ValueError):
             return function(self._call)
         any_keyword = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-        named = {name: value for name, value in extra.items() if name in parameters or any_keyword}
+        named = {
+            name: value
+            for name, value in extra.items()
+            if name in parameters or (any_keyword and value is not tool)
+        }
         positional = [
             each
             for name, each in parameters.items()
@@ -218,3 +256,52 @@ class Runner:
         ]
         any_positional = any(each.kind is each.VAR_POSITIONAL for each in parameters.values())
         return function(*([self._call] if positional or any_positional else []), **named)
+
+
+class Settling:
+    """Runs the calls of the last answer one after the other, for `Journal.settle`."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        run: Callable[..., Any],
+        *,
+        idempotent: Collection[str],
+        verify: Callable[..., Any] | None,
+    ) -> None:
+        if isinstance(idempotent, str):
+            message = f"idempotent = {idempotent!r}: must be a collection of tools' names"
+            raise TypeError(message)
+        self._journal = journal
+        self._run, self._idempotent, self._verify = run, idempotent, verify
+
+    def now(self) -> list[dict[str, Any]]:
+        """Run a function for each call; return the turns of the next request."""
+        for call in self._journal.calls_to_settle():
+            with self._runner(call) as runner:
+                runner.now()
+        return self._journal.history()
+
+    async def asynchronously(self) -> list[dict[str, Any]]:
+        """Run a coroutine function for each call; return the turns of the next request."""
+        for call in await anyio.to_thread.run_sync(self._journal.calls_to_settle):
+            with self._runner(call) as runner:
+                await runner.asynchronously()
+        return await anyio.to_thread.run_sync(self._journal.history)
+
+    @contextmanager
+    def _runner(self, call: forms.ParsedCall) -> Generator[Runner]:
+        """Lend a runner; what its function raises is the call's result, and not raised again."""
+        idempotent = call.name in self._idempotent
+        runner = Runner(self._journal, call, self._run, idempotent=idempotent, verify=self._verify)
+        try:
+            yield runner
+        except JournalError:
+            raise
+        except Exception as error:
+            if error is not runner.raised:
+                raise
+            name, kind = self._journal.session, type(error).__name__
+            logger.warning(
+                "journal %s: tool %s raised %s, which is its result", name, call.name, kind
+            )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -17,7 +20,7 @@ from support.sdks.turn import end
 
 from continuation import Fenced, Journal, JournalError, LeaseHeld, OutcomeUnknown
 from continuation.history import validate
-from continuation.journal import forms
+from continuation.journal import ToolRun, forms
 from continuation.journal.store import JournalStore
 from continuation.simulator import Simulator, ToolUse
 
@@ -186,3 +189,68 @@ def test_a_file_that_is_none_is_refused(write: Any, text: str, tmp_path: Path) -
             db.executescript(write)
     with pytest.raises(JournalError, match=text):
         Journal(path, "s")
+
+
+_SUSPENDED = """
+import logging
+import sys
+import time
+from pathlib import Path
+from continuation import Fenced, Journal
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+target, go, effects, kind, checks = sys.argv[1:]
+journal = Journal(target, "s")
+call = {"id": "c", "name": "Send", "input": {}}
+
+
+def effect(run):
+    print("in the tool", flush=True)
+    while not Path(go).exists():
+        time.sleep(0.01)
+    if checks == "check":
+        run.check()
+    with open(effects, "a") as file:
+        file.write("A ")
+    return "sent by A"
+
+
+try:
+    if kind == "call":
+        journal.call(call, lambda _, tool_run: effect(tool_run))
+    else:
+        with journal.tool(call) as run:
+            run.result = effect(run)
+except Fenced as error:
+    print("Fenced:", error, flush=True)
+"""
+
+
+@pytest.mark.parametrize("kind", ["call", "tool"])
+@pytest.mark.parametrize("checks", ["check", "no check"])
+def test_a_process_that_is_suspended_in_its_tool(
+    checks: str, kind: str, store: Place, tmp_path: Path
+) -> None:
+    """It is taken for dead, and the effect made by another; awake again, it asks before its own."""
+    go, effects = tmp_path / "go", tmp_path / "effects"
+    command = [sys.executable, "-c", _SUSPENDED, str(store), str(go), str(effects), kind, checks]
+    suspended = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert suspended.stdout is not None
+    assert suspended.stdout.readline() == "in the tool\n"
+    suspended.send_signal(signal.SIGSTOP)
+
+    def send(_: Any, tool_run: ToolRun) -> str:
+        tool_run.check()
+        with effects.open("a") as file:
+            file.write("B ")
+        return "sent by B"
+
+    with Journal(store, "s", take_over=True) as journal:
+        call = {"id": "c", "name": "Send", "input": {}}
+        assert journal.call(call, send, verify=lambda: None) == "sent by B"
+        go.touch()
+        suspended.send_signal(signal.SIGCONT)
+        told, _ = suspended.communicate()
+        assert effects.read_text() == ("B " if checks == "check" else "B A ")
+        assert "Fenced: another process owns this session now" in told
+        assert "not durable" not in told
+        assert journal.call(call, pytest.fail) == "sent by B"
