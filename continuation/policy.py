@@ -226,7 +226,8 @@ KEYS: Final = tuple(item.name for item in fields(Policy))
 CLIENT_KEYS: Final = frozenset({"learned_file", "chain_store", "store_seconds"})
 """Keys that are set for a whole client, never for one model or one call."""
 
-NO_FILES: Final = frozenset({"", "memory", "off"})
+_STORE_WORDS: Final = ("memory", "off")
+NO_FILES: Final = frozenset({"", *_STORE_WORDS})
 """Values of a key for a file that name no file."""
 
 ALIASES: Final[Mapping[str, tuple[str, Any, Any]]] = {
@@ -250,6 +251,7 @@ RENAMED: Final[Mapping[str, str]] = {
 }
 """A key's former name -> its name today; the error for the former one states it."""
 
+_OF_CLIENTS = frozenset({"api_key", "base_uri", "base_url", "http_client", "timeout"})
 _OF_REQUESTS = frozenset({"max_tokens", "max_output_tokens", "max_completion_tokens"})
 _BOUND = "max_turn_output_tokens"
 
@@ -283,10 +285,11 @@ def check(values: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def known_key(key: str, value: object, known: Iterable[str]) -> None:
+def known_key(key: str, value: object, known: Iterable[str], also: Iterable[str] = ()) -> None:
     """Raise `ValueError` for a key that is not among the known ones.
 
-    The message states the key's new name if it was renamed, else the nearest known key.
+    The message states the key's new name if it was renamed, else the nearest known key, or the
+    nearest of `also`: names that are not keys, but may be meant.
     """
     if key in (known := tuple(known)):
         return
@@ -297,12 +300,25 @@ def known_key(key: str, value: object, known: Iterable[str]) -> None:
         more = f", and {value!r} is {word!r}" if word else ""
         more = ", the other way round: true logs" if key == "quiet" else more
         raise ValueError(f"{setting}: {key!r} is {old[key]!r} now{more}")
-    near = difflib.get_close_matches(key, (*known, *old), n=1, cutoff=0.5)
+    if key in _OF_CLIENTS and _BOUND in known:
+        message = "is a setting of the client; say it where the client is made"
+        raise ValueError(f"{setting}: {message}")
+    near = nearest(key, (*known, *also, *old))
     if key in _OF_REQUESTS and _BOUND in known:
         message = f"the limit of a request is said in the request; {_BOUND!r} bounds a whole turn"
         raise ValueError(f"{setting}: {message}")
-    hint = f"did you mean {old.get(near[0], near[0])!r}?" if near else f"known: {', '.join(known)}"
+    hint = f"did you mean {old.get(near, near)!r}?" if near else f"known: {', '.join(known)}"
     raise ValueError(f"{setting}: unknown key {key!r}; {hint}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is most like `name`; `""`: none is like it."""
+    known, words = [*known], {*name.split("_")}
+    alike = [each for each in known if {*each.split("_")} <= words or words <= {*each.split("_")}]
+    for names, cutoff in ((known, 0.75), (alike, 0.0), (known, 0.5)):
+        if found := difflib.get_close_matches(name, names, n=1, cutoff=cutoff):
+            return found[0]
+    return ""
 
 
 def possible(key: str) -> str:
@@ -382,7 +398,8 @@ def _check(key: str, value: Any) -> None:
     elif shape.between and not shape.between.low <= value <= shape.between.high:
         wrong = f"must be {shape.between}"
     elif key in {"chain_store", "learned_file"}:
-        wrong = store_error(value) if value or key == "chain_store" else ""
+        words = _STORE_WORDS if key == "chain_store" else ("",)
+        wrong = store_error(value, words)
     elif key in _TEXTS and len(value) > MOST_CHARACTERS:
         wrong = f"has {len(value):,} characters: write at most {MOST_CHARACTERS:,}"
     elif key == "recovery_prompt":
@@ -474,13 +491,24 @@ def without_password(text: str) -> str:
     return re.sub(r"(?s)(?<=://).*(?=@)|(?<=password=)[^&]*(?<![\"'])", "...", text)
 
 
-def store_error(named: str) -> str:
-    """Return what is wrong with the path or URL of a store; `""`: nothing."""
-    if not named:
-        return "must be 'memory', 'off', the path of an SQLite file or a postgresql:// URL"
+def store_error(named: str, words: Sequence[str] = ()) -> str:
+    """Return what is wrong with the path or URL of a store, or with one of `words`; `""`: nothing.
+
+    A name without a slash and without a dot is not taken for a file's: it may be a word misspelled.
+    """
+    if named in words:
+        return ""
     if named == ":memory:" or named.startswith("file:"):
         return "keeps nothing when the process ends; name the path of a file, such as agent.db"
     if not is_url(named):
+        if re.match(r"[A-Za-z][A-Za-z+-]+:|postgres(ql)?/", named):
+            return "is no URL: write postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+        if not named or not re.search(r"[./\\]", named):
+            near = nearest(named.lower(), words) if named else ""
+            choices = [*map(repr, filter(None, words)), "a postgresql:// URL"]
+            hint = f"did you mean {near!r}? It " if near else ""
+            path = "or the path of a file, with a folder or a suffix: ./NAME, NAME.db"
+            return f"{hint}must be {', '.join(choices)} {path}"
         return ""
     if not named.startswith(("postgresql://", "postgres://")):
         return "of servers only postgresql:// is known"

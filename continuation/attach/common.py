@@ -16,7 +16,7 @@ from continuation.attach.http import AsyncHealingClient, HealingClient
 from continuation.attach.journaled import Keeper
 from continuation.config import Source, load
 from continuation.engine.turn import Engine
-from continuation.policy import PolicyKeys, shown
+from continuation.policy import ALIASES, KEYS, PolicyKeys, known_key, shown
 from continuation.registry import dialects
 from continuation.reports.report import OnEvent
 
@@ -62,6 +62,8 @@ class Healing:
         """The engine, made when first used: a client that is refused or healing needs none."""
         config = load(self._config)
         if self._keys:
+            for key, value in self._keys.items():
+                known_key(key, value, (*KEYS, *ALIASES), also=("config", "on_event", "journal"))
             config = config.but("the keywords given in the program", **self._keys)
         engine = Engine(dialects(), config, self._on_event, monotonic, time)
         engine.journal = self._journal

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import logging
+import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from continuation import __version__
 from continuation.cli.exits import CommandError, Exit
@@ -79,7 +81,33 @@ def _is_no_report(record: logging.LogRecord) -> bool:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that adds `--json` and `--quiet` to every command that can be run."""
+    """A parser that adds `--json` and `--quiet` to every command that can be run.
+
+    It takes no abbreviated options, which would hide misspelled ones, and names the nearest one.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **options})
+
+    def error(self, message: str) -> NoReturn:
+        """End the program with the message, and with what was probably meant."""
+        known = self.option_strings()
+        wrong = re.search(r"unrecognized arguments: (--[\w-]+)", message)
+        if choice := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
+            wrong, known = choice, re.findall(r"[\w-]+", choice[2])
+        if wrong and (near := difflib.get_close_matches(wrong[1], known, n=1)):
+            message = f"{message}; did you mean {near[0]}?"
+        super().error(message)
+
+    def option_strings(self) -> list[str]:
+        """Return all options, those of subcommands included."""
+        found = list[str]()
+        for action in self._actions:
+            found += action.option_strings
+            if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - no public name
+                below: Iterable[_Parser] = action.choices.values()
+                found += [option for parser in below for option in parser.option_strings()]
+        return found
 
     def set_defaults(self, **defaults: Any) -> None:
         super().set_defaults(**defaults)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +61,16 @@ def find_config(named: str | Path | None) -> tuple[Path | None, str]:
     return (here, "in the working directory") if here.is_file() else (None, "no file")
 
 
-def in_force(named: str | Path | None, settings: Sequence[str] = ()) -> Config:
+def in_force(
+    named: str | Path | None,
+    settings: Sequence[str] = (),
+    *,
+    usual: Mapping[str, Any] | None = None,
+) -> Config:
     """Return the configuration to use; note on stderr a file that `--config` did not name.
 
-    `settings`: each KEY=VALUE of `--set`. Raises `CommandError` for a mistake.
+    `settings`: each KEY=VALUE of `--set`. `usual`: what the command itself sets, above the file and
+    below `--set`. Raises `CommandError` for a mistake.
     """
     path, who = find_config(named)
     try:
@@ -84,6 +90,7 @@ def in_force(named: str | Path | None, settings: Sequence[str] = ()) -> Config:
         raise CommandError(message, Exit.USAGE) from error
     if path is not None and named is None:
         screen(sys.stderr).line(f"continuation: policies from {path} ({who})", "dim")
+    config = config.but("the command", **usual) if usual else config
     return config.but("--set", **values) if values else config
 
 
@@ -115,9 +122,13 @@ def _check(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise CommandError(unreadable(error, who), Exit.USAGE) from error
     out = screen(sys.stdout)
-    print_json({"file": str(path), "named": who, "mistakes": [str(each) for each in mistakes]})
+    doubts = [text for text, _ in config.doubts]
+    mistaken = [str(each) for each in mistakes]
+    print_json({"file": str(path), "named": who, "mistakes": mistaken, "doubts": doubts})
     for each in mistakes:
         out.line(str(each), "red")
+    for text in doubts:
+        out.line(f"note: {text}", "yellow")
     if mistakes:
         return Exit.NOT_WHOLE
     out.line(f"{describe_config(path, who, config)}, no mistakes", "green")

@@ -40,6 +40,7 @@ Start a simulated provider on this machine whose model recites a real file and i
 way. Call it with the real SDK, unwrapped and wrapped, and prove that the wrapped answer equals the
 file, byte for byte. Needs no key; nothing leaves the machine."""
 _DEFAULT_DIALECT = "anthropic"
+_MANNER = "anchor"
 _LONG_MODULES = ("_pydecimal", "pydoc_data.topics")
 _SMALLEST = 256
 """Requests with a smaller limit are left alone by the default policy."""
@@ -78,9 +79,8 @@ def add_to(commands: Commands) -> None:
     )
     parser.add_argument(
         "--manner",
-        default="anchor",
-        help="how the model goes on: exact, anchor, echo:40, preamble, fence, ... "
-        "(default: %(default)s); not every cut can be mended in every manner",
+        help="how the model continues: exact, anchor, echo:40, preamble, fence, ... "
+        f"(default: {_MANNER}); not every cut can be mended in every manner",
     )
     parser.add_argument(
         "--tool", action="store_true", help="show a streamed Write call that is cut after text"
@@ -105,6 +105,9 @@ def add_to(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the demo; return `Exit.WHOLE` only if the answer equals the file."""
+    if arguments.tool and not arguments.huge and arguments.manner:
+        message = "--manner: has no effect with --tool, whose call is asked again; leave it out"
+        raise CommandError(message, Exit.USAGE)
     if arguments.kill:
         from continuation.cli.demo_kill import run as run_kill
 
@@ -172,7 +175,8 @@ class Demo:
         self._live: Live | None = None
         try:
             self.content = self.path.read_bytes()
-            self._plan(self.content.decode(), arguments.max_tokens, arguments.manner)
+            manner = arguments.manner or _MANNER
+            self._plan(self.content.decode(), arguments.max_tokens, manner)
         except (OSError, ValueError) as error:
             message = str(error)
             if isinstance(error, UnicodeDecodeError):

@@ -71,6 +71,11 @@ _LOOKS = Reply([Text("I look first."), ToolUse("Look", {})], stop="tool_use")
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the demo; return `Exit.WHOLE` if the answer equals the file and the tool ran once."""
+    if arguments.max_tokens is not None:
+        message = (
+            "--max-tokens: has no effect with --kill, where a kill ends the answer; leave it out"
+        )
+        raise CommandError(message, Exit.USAGE)
     demo = Demo(arguments)
     if demo.tool or demo.format.name != "anthropic":
         message = "--kill: is shown with a text and the anthropic SDK; leave the others out"

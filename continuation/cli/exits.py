@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+from collections.abc import Mapping
 from enum import IntEnum
 from pathlib import Path
 from typing import Protocol
+
+from continuation.policy import is_url
 
 
 class Commands(Protocol):
@@ -49,11 +53,43 @@ def port(text: str) -> int:
 
 
 def free(path: Path, *, force: bool) -> Path:
-    """Return `path`. Raises `CommandError` if a file is there and `--force` was not given."""
-    if path.is_file() and not force:
+    """Return `path`. Raises `CommandError` if a file with content is there, without `force`."""
+    if path.is_file() and path.stat().st_size and not force:
         message = f"--out {path}: is there already; choose another, or replace it with --force"
         raise CommandError(message, Exit.USAGE)
     return path
+
+
+def needs(given: object, flag: str, other: object, needed: str) -> None:
+    """Raise `CommandError` for a flag that has no effect without another argument."""
+    if given and not other:
+        raise CommandError(f"{flag}: has no effect without {needed}; add that", Exit.USAGE)
+
+
+def check_url(url: str | None) -> None:
+    """Raise `CommandError` for a `--base-url` that is no URL."""
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise CommandError(f"--base-url {url}: must begin with http:// or https://", Exit.USAGE)
+
+
+def check_out(out: Path | None, read: Mapping[str, str | Path | None]) -> None:
+    """Raise `CommandError` if `--out` names a file that is used for something else.
+
+    `read`: the other files and URLs, each by the argument that names it.
+    """
+    for name, other in read.items():
+        if out is not None and other is not None and not is_url(str(other)):
+            if not _same(Path(other), out):
+                continue
+            message = f"--out {out}: is the file of {name}, which it would spoil; choose another"
+            raise CommandError(message, Exit.USAGE)
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Whether two paths name one file, even if that does not exist."""
+    with contextlib.suppress(OSError):
+        return one.samefile(other)
+    return one.resolve() == other.resolve()
 
 
 def reason(error: Exception) -> str:

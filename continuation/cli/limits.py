@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from continuation.cli.config import add_policies, in_force
-from continuation.cli.exits import Commands, Exit
+from continuation.cli.exits import Commands, Exit, needs
 from continuation.cli.screen import print_json, screen
 from continuation.config import BUILT_IN, Config
 from continuation.limits import DEFAULT_CEILING, ModelLimits, pick, table
@@ -31,6 +31,8 @@ def add_to(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the limits of one model, or the table."""
+    for flag in ("config", "set"):
+        needs(getattr(arguments, flag), f"--{flag}", arguments.model, "MODEL")
     out = screen(sys.stdout)
     if arguments.model is not None:
         rows = _rows(in_force(arguments.config, arguments.set), arguments.model)

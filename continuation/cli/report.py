@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
-from continuation.cli.exits import CommandError, Commands, Exit, free, reason
+from continuation.cli.exits import CommandError, Commands, Exit, free, needs, reason
 from continuation.cli.screen import Screen, print_json, screen
 from continuation.reports.report import Report
 
@@ -33,6 +33,10 @@ def add_to(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the reports, as text or as one page of HTML."""
+    needs(arguments.force, "--force", arguments.out, "--out PATH")
+    if arguments.html and arguments.json and arguments.out is None:
+        message = "--html: standard output is for the JSON of --json; add --out PATH"
+        raise CommandError(message, Exit.USAGE)
     where, out = arguments.file, arguments.out and free(arguments.out, force=arguments.force)
     try:
         text = sys.stdin.read() if where == "-" else Path(where).read_text(encoding="utf-8")

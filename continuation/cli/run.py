@@ -17,20 +17,43 @@ from continuation.cli.batch import add_lines, batch
 from continuation.cli.batch.lines import MODEST
 from continuation.cli.batch.tally import WHOLE_OUTCOMES
 from continuation.cli.config import add_policies, in_force
-from continuation.cli.exits import CommandError, Commands, Exit, free, positive, reason
+from continuation.cli.exits import (
+    CommandError,
+    Commands,
+    Exit,
+    check_out,
+    check_url,
+    free,
+    needs,
+    positive,
+    reason,
+)
 from continuation.cli.formats import FormatDriver, OnDelta, Prompt, choose, names
+from continuation.cli.kept import Kept, opened
 from continuation.cli.live import Live
 from continuation.cli.refusals import explain
 from continuation.cli.screen import is_terminal, print_json, screen, wants_json
+from continuation.cli.standard_input import with_input
 from continuation.cli.words import describe
 from continuation.config import Config
 from continuation.reports.account import costs, plural, remedy, summary
-from continuation.reports.report import Event, Finished, Report, Retrying
+from continuation.reports.report import (
+    Escalating,
+    Event,
+    Finished,
+    Recovering,
+    Report,
+    Retrying,
+    Truncated,
+)
 
 _DESCRIPTION = """\
 Send one prompt with the key in ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY and stream the
 whole answer to standard output, or to a file. What happens on the way, and a summary, go to
-standard error. A server on this machine or in a private network needs no key."""
+standard error. Text that is piped in is put before PROMPT, with a blank line between them; without
+PROMPT it is the prompt. With --journal the same command resumes after a kill, and once the answer
+is whole, it gives that answer again. A server on this machine or in a private network needs no
+key."""
 _NOT_EVENTS = (ValueError, AssertionError)
 """What SDKs raise if a body is not a stream, or its events are of another format."""
 
@@ -39,9 +62,12 @@ def add_to(commands: Commands) -> None:
     parser = commands.add_parser(
         "run", help="get a whole answer from a real model", description=_DESCRIPTION
     )
-    what = parser.add_mutually_exclusive_group(required=True)
+    what = parser.add_mutually_exclusive_group()
     what.add_argument(
-        "prompt", nargs="?", metavar="PROMPT", help='the prompt; "-" reads standard input'
+        "prompt",
+        nargs="?",
+        metavar="PROMPT",
+        help='the prompt; without it, or with "-", standard input is the prompt',
     )
     what.add_argument(
         "--batch", type=Path, metavar="FILE", help="many requests instead, one a line, as JSON"
@@ -55,7 +81,9 @@ def add_to(commands: Commands) -> None:
     )
     add_lines(parser)
     parser.add_argument(
-        "--journal", metavar="FILE", help="a batch keeps what it has there; or a postgresql:// URL"
+        "--journal",
+        metavar="FILE",
+        help="keep the answers there, so that the same command resumes; or a postgresql:// URL",
     )
     parser.add_argument("--system", metavar="S", help="system prompt")
     add_policies(parser)
@@ -72,6 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run one prompt. Mistakes in the arguments raise `CommandError` before it is sent."""
     if arguments.batch is not None:
         return batch(arguments)
+    _check(arguments)
     model: str = arguments.model or arguments.wrong("--model M is missing")
     driver = choose(arguments.dialect, model)
     if driver is None:
@@ -81,31 +110,32 @@ def run(arguments: argparse.Namespace) -> int:
         )
         raise CommandError(message, Exit.USAGE)
     url: str | None = arguments.base_url
-    if url is not None and not url.startswith(("http://", "https://")):
-        raise CommandError(f"--base-url {url}: must begin with http:// or https://", Exit.USAGE)
-    prompt: str = arguments.prompt
-    if prompt == "-":
-        prompt = ""
-        if sys.stdin is not None:  # pyright: ignore[reportUnnecessaryComparison] - closed by `<&-`
-            try:
-                prompt = sys.stdin.buffer.read().decode()
-            except UnicodeDecodeError as error:
-                message = f"standard input: not UTF-8 text ({error.reason} at byte {error.start})"
-                raise CommandError(message, Exit.USAGE) from error
-    if not prompt.strip():
-        raise CommandError("PROMPT is empty", Exit.USAGE)
-    ask = Prompt(model, prompt, arguments.max_tokens or MODEST, arguments.system)
-    config = in_force(arguments.config, arguments.set)
-    if not arguments.max_tokens:
-        # The limit that is sent then may be above a small model's ceiling.
-        config = config.but("no --max-tokens", initial_limit="ceiling", clamp=True)
+    # Without --max-tokens, the limit that is sent may be above a small model's ceiling.
+    usual = {} if arguments.max_tokens else {"initial_limit": "ceiling", "clamp": True}
+    config = in_force(arguments.config, arguments.set, usual=usual)
+    text = with_input(arguments.prompt)
+    ask = Prompt(model, text, arguments.max_tokens or MODEST, arguments.system)
     server = url or os.environ.get(driver.sdk.base_url) or driver.sdk.server
     host = urlsplit(server).hostname or server
-    out = arguments.out and free(arguments.out, force=arguments.force)
-    connected = contextlib.closing(driver.sdk.connect(url))
-    with connected as client, contextlib.closing(_Sink(out)) as sink:
-        turn = _Turn(driver, host, sink, to_terminal=out is None)
+    out: Path | None = arguments.out
+    with contextlib.closing(driver.sdk.connect(url)) as client, contextlib.ExitStack() as closing:
+        kept: Kept | None = None
+        if arguments.journal is not None:
+            journal = opened(arguments.journal, driver.name, server, ask, config.policy_for(model))
+            kept = closing.enter_context(journal)
+        sink = closing.enter_context(contextlib.closing(_Sink(out, kept, force=arguments.force)))
+        turn = _Turn(driver, host, sink, kept, to_terminal=out is None)
         return turn.run(client, config, ask)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Find what is wrong with the arguments for one prompt. Raises `CommandError`."""
+    if arguments.concurrency is not None:
+        message = "--concurrency: is for --batch, and there is one request; leave it out"
+        raise CommandError(message, Exit.USAGE)
+    needs(arguments.force, "--force", arguments.out, "--out FILE")
+    check_url(arguments.base_url)
+    check_out(arguments.out, {"--journal": arguments.journal})
 
 
 # -- where the answer goes -----------------------------------------------------------------------
@@ -119,17 +149,20 @@ class _Sink:
     """Writes an answer's text as UTF-8, flushed after every delta. `name` is for messages.
 
     A file is created at once, so that a wrong path fails before the request is paid. What was in it
-    is kept until the first text arrives.
+    is kept until the first text arrives. If a journal has kept text of the same command, the file
+    may have some of it: that is compared with what arrives, and only the rest is written.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, kept: Kept | None, *, force: bool) -> None:
         self.written = 0
         """Characters written so far."""
         self.text: str | None = None
         """The whole text after `close`, if the output is JSON; else None."""
         self._stream: IO[bytes]
         self._last = ""
-        self._path = path
+        self._path, self._kept = path, kept
+        self._there: IO[bytes] | None = None
+        """What an earlier process has written, read as far as it was compared; else `None`."""
         if path is None and wants_json():
             self.name, self._stream = "the JSON", io.BytesIO()
             self._regular = self._new = False
@@ -142,8 +175,13 @@ class _Sink:
             self._regular = self._new = False
             return
         self.name, self._new = str(path), not path.exists()
+        resumed = kept is not None and kept.has_text and not force
+        if not resumed:
+            free(path, force=force)
         try:
             self._stream = path.open("ab")
+            if resumed and path.is_file():
+                self._there = path.open("rb")
         except OSError as error:
             message = f"--out {reason(error)}; choose a path that can be written"
             raise CommandError(message, Exit.USAGE) from error
@@ -153,20 +191,47 @@ class _Sink:
         """Write and flush; raises `_SinkError`."""
         if not text:
             return
+        data = text.encode(errors="replace")
         try:
-            if self._regular and not self.written:
+            if self._there is not None:
+                data = self._missing(data)
+            elif self._regular and not self.written:
+                if self._kept is not None:  # so that the file never has text that is not kept
+                    self._kept.save()
                 self._stream.truncate(0)
             # Counted first: Ctrl-C may come between the write and the next statement.
             self.written += len(text)
-            self._stream.write(text.encode(errors="replace"))
+            self._stream.write(data)
             self._stream.flush()
         except OSError as error:
             self.written -= len(text)
             raise _SinkError(f"{self.name}: {error.strerror or error}") from error
         self._last = text[-1]
 
+    def _missing(self, data: bytes) -> bytes:
+        """Return what the file lacks of kept text. Raises `_SinkError` if it has another text."""
+        assert self._there is not None
+        found = self._there.read(len(data))
+        if not data.startswith(found):
+            message = "has another text than the journal; choose another, or add --force"
+            raise _SinkError(f"{self.name}: {message}")
+        if len(found) < len(data):
+            self._there.close()
+            self._there = None
+        return data[len(found) :]
+
+    def begin_new(self) -> None:
+        """Note that all kept text was written, and new text follows it."""
+        if self._there is not None:
+            # The earlier process may have written more than the journal has kept.
+            self._stream.truncate(self._there.tell())
+            self._there.close()
+            self._there = None
+
     def close(self) -> None:
         """Close a file; leave a terminal's cursor on a line of its own."""
+        if self._there is not None:
+            self._there.close()
         if self._path is not None:
             with contextlib.suppress(OSError):
                 self._stream.close()
@@ -187,10 +252,19 @@ class _Sink:
 class _Turn:
     """Runs one prompt: its text goes to the sink, all notes go to standard error."""
 
-    def __init__(self, driver: FormatDriver, host: str, sink: _Sink, *, to_terminal: bool) -> None:
+    def __init__(
+        self,
+        driver: FormatDriver,
+        host: str,
+        sink: _Sink,
+        kept: Kept | None,
+        *,
+        to_terminal: bool,
+    ) -> None:
         self._format = driver
         self._host = host
-        self._sink = sink
+        self._sink, self._kept = sink, kept
+        self._resumed = kept is not None and kept.has_text
         self._notes = screen(sys.stderr)
         # Notes between the words of an answer on the same terminal would look like a seam.
         self._apart = not (to_terminal and is_terminal(sys.stdout) and is_terminal(sys.stderr))
@@ -201,13 +275,17 @@ class _Turn:
 
     def run(self, client: Any, config: Config, ask: Prompt) -> Exit:
         try:
-            wrapped = continuation.wrap(client, config=config, on_event=self._on_event)
+            wrapped = continuation.wrap(
+                client, config=config, on_event=self._on_event, journal=self._kept
+            )
         except TypeError as error:
             raise CommandError(str(error), Exit.MISSING) from error
         failures = self._format.errors + _NOT_EVENTS
         # Characters are counted on the terminal if the answer itself is not on it.
         progress = self._notes.progress() if self._apart else contextlib.nullcontext()
         why, status = "", Exit.WHOLE
+        if self._kept is not None and self._resumed:
+            self._note(self._kept.describe())
         try:
             with progress as show:
                 self._live = Live(show, ask.model, ask.text) if show else None
@@ -239,7 +317,8 @@ class _Turn:
             count = plural(self._sink.written, "character")
             name, some = self._sink.name, self._sink.written
             arrived = f"kept {count} in {name}" if some else "nothing had arrived"
-            self._note(f"{why}; {arrived}", "red")
+            again = "; the same command resumes" if self._kept is not None else ""
+            self._note(f"{why}; {arrived}{again}", "red")
         else:
             status = self._sum_up()
         report, error, text = self._report and self._report.as_dict(), why or None, self._sink.text
@@ -250,6 +329,10 @@ class _Turn:
     def _on_event(self, event: Event) -> None:
         if self._live is not None:
             self._live.on_event(event)
+        if isinstance(event, Truncated | Escalating | Recovering):
+            self._sink.begin_new()
+        if isinstance(event, Truncated) and event.attempt == 1 and self._resumed:
+            return  # that was no stream, but the text that was kept
         if isinstance(event, Finished):
             self._report = event.report
         elif self._apart or isinstance(event, Retrying):

@@ -94,6 +94,6 @@ def run(arguments: argparse.Namespace) -> int:
         version = "/v1" * (upstream.dialect == "openai" and not urlsplit(upstream.base_url).path)
         out.line(f"  {url}/{name}{version}  {upstream.base_url}{version}")
     with listening, contextlib.suppress(KeyboardInterrupt):
-        Server(gateway, lambda: in_force(arguments.config)).run(sockets=[listening])
+        Server(gateway, lambda: in_force(arguments.config, arguments.set)).run(sockets=[listening])
     out.line("stopped")
     return Exit.WHOLE

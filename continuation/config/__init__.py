@@ -11,19 +11,28 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import difflib
 import json
 import os
 import re
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
-from continuation.config.gateway import GatewayTable, Mistakes, read_gateway, read_upstream
+from continuation.config.doubts import about_glob, log, log_environment
+from continuation.config.gateway import (
+    GatewayTable,
+    Mistakes,
+    known_here,
+    read_gateway,
+    read_upstream,
+)
 from continuation.limits import spellings
 from continuation.policy import (
+    ALIASES,
     CLIENT_KEYS,
     KEYS,
     NO_FILES,
@@ -33,6 +42,7 @@ from continuation.policy import (
     file_of,
     is_url,
     known_key,
+    nearest,
     read_value,
     shown,
 )
@@ -52,6 +62,8 @@ TABLES = ("defaults", "models", "vendors", "gateway", "upstreams")
 BUILT_IN = "built-in default"
 HEADER = "x-continuation"
 """`off`, `on`, or `key=value, key=value`; a text with a comma in it is written "in quotes"."""
+HEADERS = (HEADER, f"{HEADER}-token", f"{HEADER}-turn")
+"""All headers of ours; the others are the gateway's."""
 _MOST_MODELS = 1024
 
 Source: TypeAlias = "Config | Policy | str | Path | None"
@@ -142,6 +154,8 @@ class Config:
         """The `[vendors.NAME]` tables, in the order of the file."""
         self.gateway = gateway or GatewayTable()
         """The tables that only the gateway reads."""
+        self.doubts: tuple[tuple[str, bool], ...] = ()
+        """What in its file may be a mistake, and whether it is probably a misspelling."""
         self._policies: dict[str, Policy] = {}
         self._one_for_all = all(layer.glob is None for layer in self.layers)
 
@@ -199,6 +213,7 @@ def load(source: Source) -> Config:
     for anything but the above; `OSError` when the file cannot be read.
     """
     if source is None:
+        log_environment()
         path = os.environ.get(ENVIRONMENT)
         try:
             return read(Path(path)) if path else Config()
@@ -232,6 +247,7 @@ def read(path: Path) -> Config:
         first = mistakes[0]
         kind = ConfigTypeError if isinstance(first, TypeError) else ConfigError
         raise kind("\n".join(map(str, mistakes)))
+    log(config.doubts)
     return config
 
 
@@ -276,6 +292,8 @@ def examine(path: Path) -> tuple[Config, list[Exception]]:
             upstream = read_upstream(name, values, config.vendor_settings)
             gateway = replace(gateway, upstreams={**gateway.upstreams, name: upstream})
     config.gateway = gateway
+    titles = ((f"{path}: [models.{_quoted(each.glob)}]", each.glob) for each in layers if each.glob)
+    config.doubts = tuple(doubt for title, glob in titles for doubt in about_glob(title, glob))
     return config, mistakes
 
 
@@ -290,10 +308,7 @@ def _table(value: object) -> Mapping[str, Any]:
 def _check_table(key: str, value: object) -> None:
     if key in RENAMED:
         known_key(key, value, KEYS)
-    if key in KEYS:
-        message = f"{key} = {shown(key, value)}: stands in no table; put it under [defaults]"
-        raise ValueError(message)
-    known_key(key, value, TABLES)
+    known_here(key, value, TABLES)
     if not isinstance(value, dict):
         raise TypeError(f"{key} = {shown(key, value)}: must be a table, [{key}]")
 
@@ -313,14 +328,15 @@ def _key(key: str, value: Any, glob: str | None, folder: Path) -> dict[str, Any]
     if glob is not None and isinstance(value, dict):
         message = f"{key}: is a table; quote a name with dots: [models.{_quoted(f'{glob}.{key}')}]"
         raise ValueError(message)
+    if key not in ALIASES and key not in RENAMED:
+        known_here(key, value, KEYS)
+    if key in CLIENT_KEYS and glob is not None:
+        message = f"{key} = {shown(key, value)}: holds for all models; put it under [defaults]"
+        raise ValueError(message)
     checked = check({key: value})
-    if key in CLIENT_KEYS:
-        if glob is not None:
-            message = f"{key} = {shown(key, value)}: holds for all models; put it under [defaults]"
-            raise ValueError(message)
+    if key in CLIENT_KEYS and isinstance(value, str) and value not in NO_FILES:
         # A path in the file is relative to the file's folder.
-        if isinstance(value, str) and value not in NO_FILES and not is_url(value):
-            checked[key] = str(folder / file_of(value))
+        checked[key] = value if is_url(value) else str(folder / file_of(value))
     return checked
 
 
@@ -358,7 +374,14 @@ def _check_setting(key: str, value: object) -> None:
 def _globs(settings: dict[str, Any]) -> tuple[str, ...]:
     """Remove `base_url` from a vendor's settings; return its globs."""
     if "base_url" not in settings:
-        similar = next((key for key in settings if "url" in key or "host" in key), None)
+        similar = next(
+            (
+                key
+                for key in settings
+                if re.search("ur[il]|host", key) or nearest(key, ["base_url"])
+            ),
+            None,
+        )
         settings.pop(similar or "", None)  # reported here, not as an unknown key as well
         hint = f" (not {similar!r})" if similar else ""
         message = f'base_url is missing{hint}: say which servers, as in "api.example.com/v1"'
@@ -415,12 +438,23 @@ def take(request: httpx2.Request) -> Mapping[str, Any]:
     that is sent again keeps the keys of its header.
     Raises `ValueError` naming header, key, value and what is possible.
     """
+    check_names(name for name, _ in request.headers.raw)
     keys: Mapping[str, Any] | None = request.extensions.get(HEADER)
     if HEADER in request.headers:
         keys = parse(request.headers[HEADER])
         del request.headers[HEADER]
         request.extensions = {**request.extensions, HEADER: keys}
     return {**_current.get(), **keys} if keys else _current.get()
+
+
+def check_names(headers: Iterable[bytes]) -> None:
+    """Raise `ValueError` for the name of a header that is one of ours misspelled."""
+    for raw in headers:
+        if raw[:3].lower() == b"x-c" and (name := raw.decode("latin-1").lower()) not in HEADERS:
+            near = difflib.get_close_matches(name, HEADERS, n=1, cutoff=0.85)
+            if near or name.startswith("x-contin"):
+                hint = f"did you mean {near[0]!r}?" if near else f"write {HEADER}: key=value"
+                raise ValueError(f"header {name!r}: there is none of that name; {hint}")
 
 
 _USAGE = "write off, on, or key=value, key=value, as in max_recoveries=1"
@@ -454,7 +488,6 @@ def parse(text: str) -> dict[str, Any]:
 
 def _for_one_call(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values under the keys of `Policy`, checked; raises as `check` does."""
-    checked = check(values)
     for key in CLIENT_KEYS & values.keys():
         raise ValueError(f"{key} = {shown(key, values[key])}: holds for a client, not for one call")
-    return checked
+    return check(values)

@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from continuation.policy import Between, file_of, is_url, known_key, shown, store_error
+from continuation.policy import (
+    CLIENT_KEYS,
+    KEYS,
+    Between,
+    file_of,
+    is_url,
+    known_key,
+    shown,
+    store_error,
+)
 
 DIALECTS = ("anthropic", "openai", "gemini")
 """The dialects of upstreams: they decide the format of errors, and the header of the key."""
@@ -98,6 +107,29 @@ class GatewayTable:
     upstreams: Mapping[str, Upstream] = field(default_factory=lambda: dict(BUILT_IN))
 
 
+_GATEWAY_KEYS = tuple(item.name for item in fields(GatewayTable))[:-1]
+_UPSTREAM_KEYS = tuple(item.name for item in fields(Upstream))[1:]
+_PLACES: dict[str, str] = {
+    **dict.fromkeys(_UPSTREAM_KEYS, "under [upstreams.NAME]"),
+    **dict.fromkeys(KEYS, 'under [defaults], or under [models."GLOB"]'),
+    **dict.fromkeys(CLIENT_KEYS, "under [defaults]"),
+    **dict.fromkeys(_GATEWAY_KEYS, "under [gateway]"),
+    "base_url": "under [upstreams.NAME], or under [vendors.NAME]",
+    "like": "under [vendors.NAME]",
+}
+"""Key -> the table that it belongs in."""
+
+
+def known_here(key: str, value: object, known: Iterable[str]) -> None:
+    """Raise `ValueError` for a key that a table of the file does not have.
+
+    The message states the table that has it, or else what `known_key` states.
+    """
+    if key not in (known := tuple(known)) and (place := _PLACES.get(key)):
+        raise ValueError(f"{key} = {shown(key, value)}: does not belong here; put it {place}")
+    known_key(key, value, known)
+
+
 def _prefixed(prefix: str, errors: Iterable[Exception]) -> list[Exception]:
     return [type(error)(f"{prefix}{error}") for error in errors]
 
@@ -135,7 +167,7 @@ def read_gateway(values: object, folder: Path = Path()) -> GatewayTable:
 
 
 def _gateway_value(key: str, value: object, folder: Path) -> Any:
-    known_key(key, value, [item.name for item in fields(GatewayTable)][:-1])
+    known_here(key, value, _GATEWAY_KEYS)
     if key in {"hosts", "origins"}:
         items = cast("list[object]", value) if isinstance(value, list) else [value]
         return tuple(_text(key, item).lower().rstrip("/") for item in items)
@@ -176,12 +208,11 @@ def read_upstream(name: str, values: object, vendor: Callable[[str], object]) ->
                 "the name is a path: small letters, digits, '_', '-', and none of the gateway's own"
                 f" ({', '.join(sorted(_OWN_PATHS))})"
             )
-    names = [item.name for item in fields(Upstream)][1:]
     upstream = BUILT_IN.get(name, Upstream(name, "", ""))
     table: dict[str, Any] = {"base_url": upstream.base_url, "dialect": upstream.dialect}
     for key, value in _as_table(f"[upstreams.{name}]", values).items():
         with mistakes.collecting():
-            known_key(key, value, names)
+            known_here(key, value, _UPSTREAM_KEYS)
             table.pop(key, None)  # a wrong value is not also reported as missing
             table[key] = _headers(value) if key == "headers" else _text(key, value)
     for key, find_error in (("base_url", _url_error), ("dialect", _dialect_error)):

@@ -16,7 +16,7 @@ import httpx2
 from continuation.attach.http import AsyncHealedStream
 from continuation.attach.journaled import AsyncJournaledStream, TurnLog, first_attempt
 from continuation.attach.session import TooLargeError, as_stream
-from continuation.config import HEADER, parse
+from continuation.config import HEADER, check_names, parse
 from continuation.dialect import Dialect, ProviderRequest
 from continuation.engine.turn import Turn
 from continuation.gateway import verbatim
@@ -187,9 +187,10 @@ class GatewayTurn:
     def _override(self) -> Mapping[str, Any]:
         """Return the policies in the request's `x-continuation` header; raises `GatewayError`."""
         header = self._caller.named.get(HEADER.encode())
-        if header is None:
-            return {}
         try:
+            check_names(self._caller.named)
+            if header is None:
+                return {}
             override = parse(header.decode("latin-1"))
         except ValueError as error:
             raise GatewayError(400, str(error)) from error

@@ -166,7 +166,7 @@ def _covers(globs: tuple[str, ...], model: str) -> bool:
 def _laid_over(base: Profile, settings: Mapping[str, object]) -> Profile:
     read: dict[str, Any] = {}
     for key, value in settings.items():
-        known_key(key, value, (*_READERS, vendors.LIKE))
+        known_key(key, value, (*_READERS, vendors.LIKE), also=("base_url",))
         reader, possible = _one_of(*built_in()) if key == vendors.LIKE else _READERS[key]
         if (parsed := reader(value)) is _WRONG:
             raise ValueError(f"{key} = {shown(key, value)}: must be {possible}")

@@ -35,6 +35,7 @@ def clean(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
 
 
 def start(*arguments: str) -> subprocess.Popen[bytes]:

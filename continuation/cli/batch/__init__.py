@@ -23,16 +23,25 @@ from continuation.cli.batch.lines import RequestLines, ResultLines
 from continuation.cli.batch.output import Output
 from continuation.cli.batch.tally import Tally
 from continuation.cli.config import add_policies, in_force
-from continuation.cli.exits import CommandError, Commands, Exit, positive, reason
+from continuation.cli.exits import (
+    CommandError,
+    Commands,
+    Exit,
+    check_out,
+    check_url,
+    positive,
+    reason,
+)
 from continuation.cli.formats import names
 from continuation.cli.refusals import explain
 from continuation.cli.screen import ShowLine
-from continuation.policy import is_url
 
 _DESCRIPTION = """\
 Go on with the answers that a batch API of Anthropic, OpenAI or Gemini brought back cut. RESULTS is
 its file of results, --requests the file of requests it was made of. What is there of an answer is
 not paid again. The lines keep their format; those that are not cut come through as they are."""
+
+_WORKERS = 8
 
 
 def add_to(commands: Commands) -> None:
@@ -58,7 +67,12 @@ def add_lines(parser: argparse.ArgumentParser) -> None:
         help="write there, as it comes; of many answers, behind those that it has",
     )
     parser.add_argument("--force", action="store_true", help="replace what --out names")
-    parser.add_argument("--concurrency", type=positive, default=8, metavar="N", help="default: 8")
+    parser.add_argument(
+        "--concurrency",
+        type=positive,
+        metavar="N",
+        help=f"requests under way at once (default: {_WORKERS})",
+    )
     parser.set_defaults(journal=None)
 
 
@@ -84,7 +98,8 @@ def _run(arguments: argparse.Namespace, read: type[RequestLines | ResultLines]) 
         )
         try:
             wrapped = continuation.wrap(client, config=config)
-            many = Batch(wrapped, lines.items(out), arguments.concurrency, arguments.journal)
+            workers = arguments.concurrency or _WORKERS
+            many = Batch(wrapped, lines.items(out), workers, arguments.journal)
         except TypeError as error:
             raise CommandError(str(error), Exit.MISSING) from error
         except (OSError, ValueError, continuation.JournalError) as error:
@@ -109,20 +124,14 @@ def _check(arguments: argparse.Namespace) -> None:
     out: Path | None = arguments.out
     if out is None:
         raise CommandError("--out FILE is missing: where the answers go", Exit.USAGE)
-    url: str | None = arguments.base_url
-    if url is not None and not url.startswith(("http://", "https://")):
-        raise CommandError(f"--base-url {url}: must begin with http:// or https://", Exit.USAGE)
-    journal: str | None = arguments.journal
+    check_url(arguments.base_url)
     read = {
         "--batch": getattr(arguments, "batch", None),
         "RESULTS": getattr(arguments, "results", None),
         "--requests": getattr(arguments, "requests", None),
-        "--journal": None if journal is None or is_url(journal) else Path(journal),
+        "--journal": arguments.journal,
     }
-    for name, path in read.items():
-        if path is not None and _same(path, out):
-            message = f"--out {out}: is the file of {name}, which it would spoil; choose another"
-            raise CommandError(message, Exit.USAGE)
+    check_out(out, read)
 
 
 @contextlib.contextmanager
@@ -168,10 +177,3 @@ def _collect(
     except OSError as error:
         return f"cannot go on: {reason(error)}", Exit.NOT_WHOLE
     return "", Exit.WHOLE
-
-
-def _same(one: Path, other: Path) -> bool:
-    """Whether two paths name one file, even if that does not exist."""
-    with contextlib.suppress(OSError):
-        return one.samefile(other)
-    return one.resolve() == other.resolve()

@@ -125,6 +125,25 @@ class RequestLines(Lines):
         self._named: str | None = arguments.dialect
         self._plain = set[int]()
         """Numbers of the lines under way that are only a prompt."""
+        self._check_used()
+
+    def _check_used(self) -> None:
+        """Raise `CommandError` for an argument that no line needs: it would have no effect."""
+        unused = {"--model": self._model, "--max-tokens": self._limit, "--system": self._system}
+        unused = {name: given for name, given in unused.items() if given}
+        for _, _, line in self._read(self.path, quiet=True):
+            if not unused:
+                return
+            if _is_prompt(line):
+                unused.pop("--max-tokens", None)
+                if not line.get("system"):
+                    unused.pop("--system", None)
+            if not (line.get("model") or request_in(line)[1].get("model")):
+                unused.pop("--model", None)
+        for name in unused:
+            lacks = "names no model" if name == "--model" else "is only a prompt"
+            message = f"{name}: has no effect, for no line of {self.path} {lacks}; leave it out"
+            raise CommandError(message, Exit.USAGE)
 
     def items(self, out: Output) -> Iterator[Item]:
         unnamed, seen = RequestIds(), set[str]()

@@ -1,0 +1,81 @@
+"""The journal of `continuation run PROMPT --journal FILE`: one session for each prompt."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+from continuation.bulk.lines import RequestIds
+from continuation.cli.exits import CommandError, Exit, reason
+from continuation.cli.formats import Prompt
+from continuation.policy import Policy, without_password
+from continuation.reports.account import plural
+
+if TYPE_CHECKING:
+    from continuation.dialect import ProviderRequest
+    from continuation.journal import Journal
+
+
+class Kept:
+    """What a journal keeps of a prompt's answer. It is also the journal that `wrap` is given.
+
+    The same prompt resumes an answer that broke off, and is given a whole answer again.
+    """
+
+    def __init__(self, journal: Journal, name: str) -> None:
+        self._journal, self._name = journal, name
+        resume = journal.resume()
+        self._characters = resume.characters
+        ended = resume.kind != "turn" and journal.pointer["turn"] != 0
+        self.has_text = ended or resume.characters > 0
+        """Whether an earlier process has kept text, so that it may have written some of it."""
+
+    def check(self) -> None:
+        self._journal.check()
+
+    def failed(self, error: BaseException) -> None:
+        self._journal.failed(error)
+
+    def begin(self, form: str | None, request: ProviderRequest, *, framed: bool) -> Any:
+        return self._journal.begin(form, request, framed=framed, once=True)
+
+    def save(self) -> None:
+        """Write what was given so far; return when it is written."""
+        self._journal.resume()
+
+    def describe(self) -> str:
+        """Return what an earlier process has kept, in words."""
+        count = plural(self._characters, "character") if self._characters else "an answer"
+        return f"{self._name} has {count} of the same command, not paid again"
+
+
+@contextlib.contextmanager
+def opened(target: str, dialect: str, server: str, ask: Prompt, policy: Policy) -> Generator[Kept]:
+    """Open the session of a prompt to a server; another output limit does not make it another one.
+
+    Raises `CommandError` if the journal cannot be used, or would keep nothing.
+    """
+    name = without_password(target)
+    why = "" if policy.enabled else "enabled = false; set it to true"
+    if policy.leave_limits_below > ask.limit:
+        why = (
+            f"a limit below leave_limits_below = {policy.leave_limits_below}; raise --max-tokens, "
+            f"or add --set leave_limits_below={ask.limit}"
+        )
+    if why:
+        message = f"--journal {name}: no answer is kept with {why}, or leave out --journal"
+        raise CommandError(message, Exit.USAGE)
+    from continuation.journal import Journal, JournalError, LeaseHeld
+
+    asked = {"dialect": dialect, "server": server, "model": ask.model}
+    digest = RequestIds().of({**asked, "prompt": ask.text, "system": ask.system})
+    try:
+        journal = Journal(target, f"run/{digest}")
+    except LeaseHeld as error:
+        message = f"--journal {name}: the same command is running; {reason(error)}"
+        raise CommandError(message, Exit.USAGE) from error
+    except (OSError, ValueError, JournalError) as error:
+        raise CommandError(f"--journal {reason(error)}", Exit.USAGE) from error
+    with journal:
+        yield Kept(journal, name)
