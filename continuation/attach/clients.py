@@ -22,6 +22,7 @@ from continuation.attach.common import (
     owner_of,
     within,
 )
+from continuation.attach.instead import Instead, instead_of
 from continuation.attach.preparing import carry, follow
 
 HttpT = TypeVar("HttpT", httpx2.Client, httpx2.AsyncClient)
@@ -42,28 +43,25 @@ _DEFAULTS: dict[str, Any] = {
 
 def wrapped(client: ClientT, healing: Healing) -> ClientT:
     """Return an SDK client that sends through healing HTTP clients; see `doors.wrap`."""
-    what, why = name_of(client), "it is not a client of an SDK we know"
-    if isinstance(client, ModuleType):
-        what = f"the module {client.__name__}"
-        why = "its functions go through a client of its own; make a client and wrap that"
-    elif isinstance(client, type):
-        what = f"the class {name_of(client)}"
-        why = "it is not yet a client; make one and wrap that"
-    elif isinstance(client, (httpx2.Client, httpx2.AsyncClient)):
-        why = "for an HTTP client there are continuation.http_client and async_http_client"
-    elif name_of(client).startswith("botocore."):
-        why = (
-            "a client of botocore sends through urllib3, past any HTTP client of ours; "
-            "for Claude there is anthropic.AnthropicBedrock, for others openai.BedrockOpenAI"
-        )
     try:
         for package, attach in _ATTACH.items():
             if classes(client, package):
                 return cast("ClientT", attach(client, healing))
-        raise Unsupported(why)
+        why: Unsupported | None = None
     except Unsupported as reason:
-        message = f"cannot wrap {what}: {reason}; supported: {SUPPORTED}"
-        raise TypeError(message) from reason.__cause__
+        why = reason
+    what = name_of(client) if client is not None else "None"
+    if isinstance(client, ModuleType):
+        what = f"the module {client.__name__}"
+    elif isinstance(client, type):
+        what = f"the class {name_of(client)}"
+    instead = instead_of(client)
+    if why is not None and not why.no_client:
+        instead = Instead(str(why))
+    lines = "".join(f"\n    {line}" for line in instead.lines)
+    message = f"cannot wrap {what}: {instead.why}{':' * bool(lines)}{lines}"
+    cause = None if why is None else why.__cause__
+    raise TypeError(f"{message}{chr(10) if lines else '; '}supported: {SUPPORTED}") from cause
 
 
 def standing_for(client: HttpT | None, kind: type[HttpT], healing: Healing) -> HttpT:

@@ -26,6 +26,15 @@ ClientT = TypeVar("ClientT")
 class Unsupported(Exception):  # noqa: N818 - its text is the reason, in words for the caller
     """Raised for a client that cannot be wrapped without a change in its behaviour."""
 
+    no_client = False
+    """Whether it is no client at all, but something else of an SDK."""
+
+
+class NoClient(Unsupported):
+    """Raised for something else of an SDK than a client."""
+
+    no_client = True
+
 
 class Healing:
     """Makes the healing HTTP clients of one call of `wrap`; all of them share one engine."""
@@ -109,7 +118,7 @@ def check_client(
         if name in names:
             raise Unsupported(why)
     if not names & served:
-        raise Unsupported("it is no client")
+        raise NoClient("it is no client")
 
 
 def name_of(thing: object) -> str:

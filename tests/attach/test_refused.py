@@ -198,29 +198,165 @@ def test_an_sdk_that_is_too_old_is_refused(
 # --- what is no client --------------------------------------------------------------------------
 
 
+MADE = (
+    "continuation.wrap(anthropic.Anthropic())",
+    "continuation.wrap(openai.OpenAI())",
+    "continuation.wrap(google.genai.Client())",
+)
+
+
+def offered(thing: object, why: str) -> list[str]:
+    """Return the lines that a refusal offers; each of them is Python."""
+    lines = [line.strip() for line in refused(thing, why).splitlines()[1:-1]]
+    for line in lines:
+        compile(line, "offered", "exec")
+    return lines
+
+
+def of(module: str, name: str) -> Any:
+    """Return an object of a class of that name, as of a package that is not installed."""
+    return type(name, (), {"__module__": module})()
+
+
+def at(url: str) -> str:
+    return f'continuation.wrap(openai.OpenAI(base_url="{url}", api_key=...))'
+
+
 def test_botocores_own_client_is_told_what_to_wrap_instead() -> None:
     client: Any = boto3.client(
         "bedrock-runtime", "eu-west-3", aws_access_key_id="a", aws_secret_access_key="s"
     )
-    refused(client, "botocore.*sends through urllib3.*anthropic.AnthropicBedrock")
+    lines = offered(client, "botocore.*sends through urllib3")
+    assert "continuation.wrap(anthropic.AnthropicBedrock())" in lines
     client.close()
 
 
-@pytest.mark.parametrize("thing", [None, 7, "client", object(), types.SimpleNamespace()])
-def test_what_is_no_client_is_refused(thing: object) -> None:
-    refused(thing, "not a client of an SDK we know")
+@pytest.mark.parametrize("thing", [None, 7, "client", object(), types.SimpleNamespace(), print])
+def test_what_is_no_client_is_refused_with_lines_that_work(thing: object) -> None:
+    assert offered(thing, "not a client of an SDK we know") == [*MADE]
+
+
+async def _factory() -> object: ...
+
+
+def test_what_leads_to_a_client_is_named() -> None:
+    offered(_factory(), "but a coroutine; await it first")
+    with anthropic.Anthropic(api_key="k") as client:
+        offered(client.messages.create, "but a function; wrap the client that it is called on")
 
 
 @pytest.mark.parametrize("kind", [anthropic.Anthropic, openai.OpenAI, genai.Client])
 def test_modules_classes_and_parts_of_a_client_are_told_what_to_wrap_instead(kind: type) -> None:
     sdk = {anthropic.Anthropic: anthropic, openai.OpenAI: openai}.get(kind, genai)
-    refused(sdk, f"the module {sdk.__name__}: .*make a client and wrap that")
-    refused(kind, f"the class {kind.__module__}.{kind.__qualname__}: it is not yet a client")
+    [line] = offered(sdk, f"the module {sdk.__name__}: .*make a client and wrap that")
+    assert line in MADE
+    [line] = offered(
+        kind, f"the class {kind.__module__}.{kind.__qualname__}: it is not yet a client"
+    )
+    assert line == f"continuation.wrap({sdk.__name__}.{kind.__name__}(...))"
+    assert offered(openai.BadRequestError, "not yet a client") == [*MADE]
     with gemini() as client:
         refused(client.aio, "wrap the Client it belongs to")
-        refused(client.models, "it is no client")
-    with httpx2.Client() as http:
-        refused(http, r"continuation\.http_client and async_http_client")
+    with httpx2.Client() as http, continuation.http_client(http) as healing:
+        for one in (http, healing):
+            [line] = offered(one, r"continuation\.http_client and async_http_client")
+            assert isinstance(
+                eval(line, {"continuation": continuation, "client": one}), HealingClient
+            )
+
+
+def test_a_part_of_a_client_is_told_to_wrap_the_client() -> None:
+    with (
+        gemini() as google,
+        openai.OpenAI(api_key="k") as gpt,
+        anthropic.Anthropic(api_key="k") as claude,
+    ):
+        for part in (
+            google.models, google.chats, gpt.chat, gpt.chat.completions, gpt.responses,
+            gpt.with_raw_response, claude.messages, claude.beta.messages,
+            claude.with_streaming_response,
+        ):  # fmt: skip
+            assert offered(part, "no client; wrap the client it belongs to") == [
+                "client = continuation.wrap(client)"
+            ]
+
+
+CHAT = (
+    "{}(..., http_client=continuation.http_client(), "
+    "http_async_client=continuation.async_http_client())"
+)
+PYDANTIC = (
+    "AnthropicModel(..., provider=AnthropicProvider("
+    "anthropic_client=continuation.wrap(anthropic.AsyncAnthropic())))",
+    "OpenAIChatModel(..., provider=OpenAIProvider("
+    "openai_client=continuation.wrap(openai.AsyncOpenAI())))",
+    "GoogleModel(..., provider=GoogleProvider(client=continuation.wrap(google.genai.Client())))",
+)
+OTHERS: dict[str, tuple[object, list[str]]] = {
+    "litellm": (
+        types.ModuleType("litellm"),
+        [
+            "litellm.client_session = continuation.http_client()",
+            "litellm.aclient_session = continuation.async_http_client()",
+        ],
+    ),
+    "litellm, router": (
+        of("litellm.router", "Router"),
+        ["litellm.client_session = continuation.http_client()"],
+    ),
+    "langchain, openai": (
+        of("langchain_openai.chat_models.base", "ChatOpenAI"), [CHAT.format("ChatOpenAI")],
+    ),
+    "langchain, azure": (
+        of("langchain_openai.chat_models.azure", "AzureChatOpenAI"),
+        [CHAT.format("AzureChatOpenAI")],
+    ),
+    "langchain, own class": (
+        type("Own", (type(of("langchain_openai.chat_models.base", "ChatOpenAI")),), {})(),
+        [CHAT.format("ChatOpenAI")],
+    ),
+    "langchain, bound": (
+        of("langchain_core.runnables.base", "RunnableBinding"), [CHAT.format("ChatOpenAI")],
+    ),
+    "langchain, anthropic": (
+        of("langchain_anthropic.chat_models", "ChatAnthropic"),
+        [
+            "llm._client = continuation.wrap(llm._client)",
+            "llm._async_client = continuation.wrap(llm._async_client)",
+        ],
+    ),
+    "pydantic-ai, anthropic": (
+        of("pydantic_ai.models.anthropic", "AnthropicModel"), [*PYDANTIC[:1]],
+    ),
+    "pydantic-ai, openai": (of("pydantic_ai.models.openai", "OpenAIChatModel"), [PYDANTIC[1]]),
+    "pydantic-ai, provider": (of("pydantic_ai.providers.google", "GoogleProvider"), [PYDANTIC[2]]),
+    "pydantic-ai, agent": (of("pydantic_ai.agent", "Agent"), [*PYDANTIC]),
+    "instructor": (
+        of("instructor.core.client", "Instructor"),
+        ["instructor.from_openai(continuation.wrap(openai.OpenAI()))"],
+    ),
+    "google, legacy": (types.ModuleType("google.generativeai"), [MADE[2]]),
+    "google, legacy model": (
+        of("google.generativeai.generative_models", "GenerativeModel"), [MADE[2]],
+    ),
+    "mistral": (of("mistralai.sdk", "Mistral"), [at("https://api.mistral.ai/v1")]),
+    "groq": (of("groq._client", "AsyncGroq"), [at("https://api.groq.com/openai/v1")]),
+    "cohere": (
+        of("cohere.client_v2", "ClientV2"), [at("https://api.cohere.ai/compatibility/v1")],
+    ),
+    "ollama": (of("ollama._client", "Client"), [at("http://127.0.0.1:11434/v1")]),
+    "httpx": (
+        of("httpx", "Client"), ["openai.OpenAI(http_client=continuation.http_client())"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("thing", "lines"), OTHERS.values(), ids=OTHERS)
+def test_objects_of_others_are_told_the_line_that_works(thing: object, lines: list[str]) -> None:
+    said = offered(thing, "")
+    assert said[: len(lines)] == lines
+    if not isinstance(thing, types.ModuleType):
+        assert offered(type(thing), "the class ") == said
 
 
 # --- settings -----------------------------------------------------------------------------------
