@@ -107,11 +107,12 @@ class GatewayTurn:
         with self._gateway.room.lease() as lease:
             raw = await self._caller.body(lease)
             with self._gateway.room.stream():
-                await self._answered(upstream, url, path, headers, settings, raw, lease)
+                await self._answered(upstream, method, url, path, headers, settings, raw, lease)
 
     async def _answered(
         self,
         upstream: str,
+        method: str,
         url: httpx2.URL,
         path: str,
         headers: Headers,
