@@ -11,10 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from continuation.types import AttemptResult, Head, Mode, Stop, StreamError, TimeUp, Usage
+from continuation.types import AttemptResult, Head, Mode, Stop, StreamError, TimeUp, Usage, short
 
 _COUNTS = tuple(name for name in Usage.__slots__ if name != "tools")
 _REQUEST_IDS = ("request-id", "x-request-id", "apim-request-id")
+
+
+def _short(name: str | None) -> str | None:
+    return None if name is None else short(name)
 
 
 def request_id_in(headers: Mapping[str, str]) -> str | None:
@@ -128,7 +132,7 @@ class Ledger:
     def answered(self, head: Head) -> None:
         """Note that the head of the answer to the call under way has arrived."""
         if self.live is not None:
-            request_id = request_id_in(head.headers)
+            request_id = _short(request_id_in(head.headers))
             self.live = replace(self.live, request_id=request_id, answered=head.ok)
             self.limit = self.live.limit if head.ok else self.limit
 
@@ -153,12 +157,13 @@ class Ledger:
                 named = isinstance(result.error, (StreamError, TimeUp))
                 error = str(result.error) if named else type(result.error).__name__
             fields |= {
-                "stop": result.raw,
+                "stop": _short(result.raw),
                 "usage": result.usage,
                 "estimated": result.estimated,
-                "answer_id": result.id or None,
+                "answer_id": _short(result.id or None),
             }
             self.paused += result.stop is Stop.PAUSED
+        error = _short(error)
         self.attempts.append(replace(self.live, error=error, **fields))
         self.live = None
         self.error = error or self.error

@@ -72,6 +72,15 @@ _PER_REQUEST = {"x-amz-date", "x-amz-security-token", "x-amz-content-sha256"}
 _SIGNATURE = re.compile(r"(?<=\bAWS4-HMAC-SHA256 Credential=)([^/\n]*)/[^\n]*")
 
 
+MOST_CHARACTERS_OF_A_NAME = 200
+
+
+def short(name: str) -> str:
+    """Return a name that a caller, a model or a provider chose, cut if no real one is so long."""
+    most = MOST_CHARACTERS_OF_A_NAME
+    return name if len(name) <= most else f"{name[: most - 3]}..."
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """A request as the caller sent it. Header names are lower-case."""

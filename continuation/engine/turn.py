@@ -99,6 +99,7 @@ from continuation.types import (
     Untouched,
     Usage,
     Way,
+    short,
 )
 
 if TYPE_CHECKING:
@@ -554,7 +555,7 @@ class Turn:
             return False
         hold = self.policy.seam_buffer_chars
         plan = JoinPlan(Mode.RECOVERY, anchor, prompt=prompt, hold=hold)
-        place = f"{completion.name}.{completion.argument}"
+        place = short(f"{completion.name}.{completion.argument}")
         result = self._ended((yield StreamBody(completion.begin(plan, opened[0]))), text, place)
         completion.take(result, sure=self.policy.complete_seams == "sure")
         return result.stop is Stop.END and objection(completion.proof) is None
@@ -679,11 +680,11 @@ class Turn:
         again = any(a.mode in {Mode.REPLACE, Mode.APPEND_TAIL} for a in self._ledger.attempts)
         completion, calls = self._completion, self.recorder.calls
         for name, length in self._answer.calls:
-            calls.append(CallReport(name, "asked again" if again else "as it came", length))
+            calls.append(CallReport(short(name), "asked again" if again else "as it came", length))
         if decision.action is Action.CUT_CALL:
             why = objection(completion.proof) if completion is not None else None
             name, length = self._answer.cut_call
-            calls.append(CallReport(name, self.policy.truncated_tool_call, length, why))
+            calls.append(CallReport(short(name), self.policy.truncated_tool_call, length, why))
         elif completion is not None and objection(completion.proof) is None:
             calls[-1] = replace(calls[-1], how="completed" if completion.in_text else "asked again")
 

@@ -14,6 +14,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from continuation.reports.report import ChainStore, Event, Finished, Report
 
+MOST_SERIES = 1_000
+"""How many combinations of labels the turns have; later ones have the model and reason "other"."""
 MOST = 100
 """How many names of each kind are labels; the label of all others is "other"."""
 _MAX_LENGTH = 100
@@ -46,6 +48,7 @@ class Metrics:
     def __init__(self, streams: Callable[[], float]) -> None:
         """Begin with nothing. `streams`: returns how many answers are under way."""
         self._registry = registry = CollectorRegistry()
+        self._series: set[tuple[str, ...]] = set()
         self._models, self._reasons, self._stops = LabelValues(), LabelValues(), LabelValues()
 
         def counter(name: str, help_: str, *labels: str) -> Counter:
@@ -93,7 +96,11 @@ class Metrics:
         # Reasons are our own texts; the limits that some contain would make too many labels.
         reason = self._reasons.label(_NUMBER.sub("N", report.reason or ""))
         model = self._models.label(report.model)
-        self._turns.labels(report.dialect, model, report.outcome, reason).inc()
+        series = report.dialect, model, report.outcome, reason
+        if series not in self._series and len(self._series) >= MOST_SERIES:
+            series = report.dialect, "other", report.outcome, "other"
+        self._series.add(series)
+        self._turns.labels(*series).inc()
         held = 0.0
         for attempt in report.attempts:
             stop = self._stops.label(attempt.stop or attempt.error)

@@ -20,6 +20,8 @@ logger = logging.getLogger("continuation.turns")
 
 MOST = 10_000
 """How many turns are kept; then the oldest is removed."""
+MOST_BYTES = 64 << 20
+"""How many bytes the reports of these turns take at most, compressed."""
 
 
 SHOWN = 20
@@ -56,6 +58,7 @@ class Turns:
         """The last turns that ended; the last of those whose outcome is not `GOOD`."""
         self._minutes: deque[tuple[int, Counter[str]]] = deque(maxlen=60)
         self._reports: OrderedDict[str, bytes | None] = OrderedDict()
+        self._size = 0
         self._metrics = metrics
 
     @property
@@ -68,8 +71,12 @@ class Turns:
         name = uuid4().hex
         self._reports[name] = None
         if len(self._reports) > MOST:
-            self._reports.popitem(last=False)
+            self._drop_oldest()
         return name, partial(self._note, name, upstream)
+
+    def _drop_oldest(self) -> None:
+        _, packed = self._reports.popitem(last=False)
+        self._size -= len(packed or b"")
 
     def forget(self, name: str) -> bool:
         """Forget a turn that has no report, for it did not begin; return whether it has one."""
@@ -87,7 +94,10 @@ class Turns:
         fields = {"turn_id": name, "upstream": upstream, **_plain(report), **usages}
         line = json.dumps(fields, separators=(",", ":"), default=_plain)
         if name in self._reports:
-            self._reports[name] = zlib.compress(line.encode(), 1)
+            packed = self._reports[name] = zlib.compress(line.encode(), 1)
+            self._size += len(packed)
+            while self._size > MOST_BYTES:
+                self._drop_oldest()
         logger.info(line)
         self._look_back(Ended(time(), name, upstream, report))
 

@@ -50,7 +50,10 @@ class ModelLimits:
     """When that source was read or published, as YYYY-MM-DD."""
 
 
-@lru_cache(maxsize=1024)
+_LONGEST: Final = 200
+"""Characters of a model id that are looked at: no real one is longer, and caches keep them."""
+
+
 def find(model: str) -> ModelLimits | None:
     """Return the table's row for a model id in any usual spelling, or None when there is none.
 
@@ -58,6 +61,11 @@ def find(model: str) -> ModelLimits | None:
     prefixes ("us.anthropic.") and suffixes ("-v1:0", "@20250514"), gateway tags (":free"), dates,
     "-latest", and Claude's minors and word orders ("claude-4.5-opus" is "claude-opus-4-5").
     """
+    return _find(model[:_LONGEST])
+
+
+@lru_cache(maxsize=1024)
+def _find(model: str) -> ModelLimits | None:
     row = pick(table(), model)
     return row.limits if row else None
 
@@ -91,13 +99,17 @@ _CLAUDE_NUMBER_FIRST: Final = re.compile(
 _CLAUDE_3_NAME_FIRST: Final = re.compile(r"^claude-(opus|sonnet|haiku)-(3(?:-\d)?)(?!\d)")
 
 
-@lru_cache(maxsize=1024)
 def spellings(model: str) -> tuple[str, ...]:
     """Return the normalised forms of a model id, the most literal first.
 
     Dates and version words are peeled off one by one; the longer forms stay in the list because a
     dated model may have a row of its own.
     """
+    return _spellings(model[:_LONGEST])
+
+
+@lru_cache(maxsize=1024)
+def _spellings(model: str) -> tuple[str, ...]:
     name = model.strip().lower()
     if name.startswith("ft:"):  # OpenAI: ft:BASE:organisation:name:id
         name = name.split(":")[1]

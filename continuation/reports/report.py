@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from continuation.ledger import Attempt, Ledger, Lesson, delivered, request_id_in, total
-from continuation.types import Change, Mode, Outcome, Usage
+from continuation.types import Change, Mode, Outcome, Usage, short
 
 if TYPE_CHECKING:
     import asyncio
@@ -196,9 +196,9 @@ class Report:
     learned: tuple[Lesson, ...] = ()
     """What this turn learned about the model's limits; later turns of the client use it."""
     repairs: tuple[Change, ...] = ()
-    """The changes made to the request's history so that the provider accepts it."""
+    """The first 1,000 changes made to the request's history so that the provider accepts it."""
     calls: tuple[CallReport, ...] = ()
-    """What became of each function call; empty for a turn that was not cut."""
+    """What became of each function call, of the first 1,000; empty for a turn that was not cut."""
     host: str | None = None
     """The host that the request was sent to."""
     characters: int | None = None
@@ -357,6 +357,8 @@ def last_report() -> Report | None:
 
 # --- found again --------------------------------------------------------------------------------
 
+MOST_LISTED = 1_000
+"""How many changes and how many calls a report lists."""
 MOST = 1024
 """Number of reports that are kept; the oldest is removed first."""
 _reports: dict[str, Report] = {}
@@ -528,18 +530,18 @@ class Recorder:
         ledger.record()  # the call that is under way, if the caller has left
         report = self.finished = Report(
             outcome=outcome,
-            reason=reason,
+            reason=None if reason is None else short(reason),
             dialect=self._dialect,
             model=self.model,
-            stop=stop,
+            stop=None if stop is None else short(stop),
             synthetic=synthetic,
             attempts=tuple(ledger.attempts),
             seams=tuple(self.seams),
             error=ledger.error,
             seconds=ledger.seconds,
             rows=tuple(self.rows),
-            repairs=tuple(self.repairs),
-            calls=tuple(self.calls),
+            repairs=tuple(self.repairs[:MOST_LISTED]),
+            calls=tuple(self.calls[:MOST_LISTED]),
             learned=tuple(ledger.lessons),
             host=self.host,
             characters=characters,

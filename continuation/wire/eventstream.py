@@ -22,6 +22,8 @@ _PRELUDE = struct.Struct(">III")
 _LEAST = _PRELUDE.size + 4
 _MOST = 32 << 20
 """Bytes that a message may have; AWS sends at most 24 MB."""
+_MOST_HEADS = 128 << 10
+"""Bytes that its headers may have, by the specification."""
 _STRING = 7
 _SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 """Header types with values of a fixed size, in bytes; a string or blob has its size before it."""
@@ -40,7 +42,8 @@ def frames(raw: bytes | bytearray, start: int = 0, *, final: bool = False) -> li
     while len(raw) - start >= _LEAST:
         size, heads, check = _PRELUDE.unpack_from(raw, start)
         end = start + size
-        if crc32(raw[start : start + 8]) != check or not _LEAST + heads <= size <= _MOST:
+        fits = heads <= _MOST_HEADS and _LEAST + heads <= size <= _MOST
+        if crc32(raw[start : start + 8]) != check or not fits:
             return [*found, _error("InvalidPrelude", "", len(raw))]
         if end > len(raw):
             break

@@ -24,6 +24,7 @@ from continuation.types import (
     Request,
     Untouched,
     Way,
+    short,
 )
 from continuation.wire.json_values import (
     as_int,
@@ -126,6 +127,15 @@ class BaseRequest(ABC):
         self.model = as_text(body.get(self.model_key))
         self.limit = as_int(body.get(self.limit_key))
         self.streamed = body.get(self.stream_key) is True
+
+    @property
+    def model(self) -> str:
+        """The model's name; of one that is longer than any real one, its beginning."""
+        return self._model
+
+    @model.setter
+    def model(self, name: str) -> None:
+        self._model = short(name)
 
     # --- what a format defines -------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gzip
 import json
+import os
 import select
 import socket
 import threading
@@ -36,12 +37,18 @@ import continuation
 from continuation.attach.session import Session
 from continuation.config import parse
 from continuation.gateway import caller as _caller
+from continuation.gateway import metrics as _metrics
 from continuation.gateway import server as _server
 from continuation.gateway import turn as _turn
+from continuation.gateway import turns as _turns
 from continuation.gateway import verbatim as _verbatim
+from continuation.gateway.metrics import Metrics
+from continuation.gateway.turns import Turns
 from continuation.policy import CLIENT_KEYS, Policy, lifted
 from continuation.policy import KEYS as POLICY_KEYS
+from continuation.reports.report import CallReport, Finished, Report
 from continuation.simulator import Reply, Simulator, Text
+from continuation.types import Outcome
 from continuation.wire import request as _request
 
 PLACE = f"/anthropic{URLS['anthropic-messages']}"
@@ -566,3 +573,92 @@ def test_a_compressed_request_is_not_unpacked(tmp_path: Path) -> None:
         raw = ask(served.url, post(PLACE, body, "content-encoding: gzip"))
         assert raw.endswith(b"\r\n\r\nok")
         assert upstream.seen[0].endswith(body)
+
+
+# --- names --------------------------------------------------------------------------------------
+
+
+NAMED = {
+    "anthropic-messages": (PLACE, "model"),
+    "openai-chat": ("/openai/v1/chat/completions", "model"),
+    "openai-responses": ("/openai/v1/responses", "model"),
+}
+
+
+@pytest.mark.parametrize("form", NAMED)
+def test_a_model_with_a_name_of_a_megabyte_fills_nothing(
+    form: str, sim: Simulator, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, key = NAMED[form]
+    caplog.set_level("INFO", "continuation.turns")
+    with serving(tmp_path, sim.url, "[defaults]\nbackoff_seconds = 0.0\n") as served:
+        for number in range(3):
+            name = f"gpt-{number}" + "-latest" * 150_000
+            sim.script([cut("One, "), end("One, two.")])
+            body = json.dumps({**request_body(form), key: name}).encode()
+            assert status(ask(served.url, post(path, body, "authorization: Bearer k"))) == 200
+            assert len(json.loads(sim.posts[-1].raw)[key]) == len(name), "the model's own name"
+        raw = json.dumps([*map(served.gateway.turns.find, served.gateway.turns.ids)])
+        state = httpx2.get(f"{served.url}/continuation/live").text
+        metrics = httpx2.get(f"{served.url}/metrics").text
+        for text in (raw, state, metrics, caplog.text):
+            assert "gpt-0-latest" in text or text is metrics
+            assert len(text) < 100_000
+        held = [*served.gateway.engine.learned._facts, *served.gateway.config._policies]
+        assert max(len(repr(key)) for key in held) < 500
+
+
+def test_reports_take_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_turns, "MOST_BYTES", 3_000)
+    turns = Turns(Metrics(lambda: 0))
+    for number in range(100):
+        name, note = turns.begin("openai")
+        calls = (CallReport(os.urandom(100).hex(), "as it came", 1),)
+        note(Finished(report_of(calls=calls, model=f"m{number}")))
+    kept = [turns.find(each) for each in turns.ids]
+    assert 3 < len(kept) < 30
+    assert turns.find(name) == kept[-1]
+
+
+def test_combinations_of_labels_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_metrics, "MOST_SERIES", 10)
+    metrics = Metrics(lambda: 0)
+    for number in range(50):
+        metrics.count(Finished(report_of(model=f"m{number % 10}", reason=f"why {'x' * number}")))
+    lines = [
+        line for line in metrics.text().split(b"\n") if line.startswith(b"continuation_turns_total")
+    ]
+    assert len(lines) == 11
+    assert sum(float(line.rpartition(b" ")[2]) for line in lines) == 50
+
+
+def report_of(**more: Any) -> Report:
+    return Report(
+        **{
+            "outcome": Outcome.TRUNCATED,
+            "reason": None,
+            "dialect": "openai-chat",
+            "model": "m",
+            "stop": None,
+            "synthetic": False,
+            "attempts": (),
+            "seams": (),
+            "error": None,
+            "seconds": 1.0,
+            **more,
+        }
+    )
+
+
+def test_what_a_provider_names_is_cut_in_reports_too(sim: Simulator, tmp_path: Path) -> None:
+    said = b'{"id":"%b","choices":[{"index":0,"finish_reason":"%b","message":{"content":"x"}}]}'
+    long = b"x" * 100_000
+    answer = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nx-request-id: %b\r\n"
+    answer += b"content-length: %d\r\n\r\n%b"
+    body = said % (long, long)
+    answer %= (b"r" * 5_000, len(body), body)
+    asked = json.dumps(request_body("openai-chat")).encode()
+    with Raw(answer) as upstream, serving(tmp_path, upstream.url) as served:
+        assert status(ask(served.url, post("/openai/v1/chat/completions", asked))) == 200
+        (turn,) = served.gateway.turns.ids
+        assert len(json.dumps(served.gateway.turns.find(turn))) < 3_000
