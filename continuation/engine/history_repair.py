@@ -129,7 +129,7 @@ def repaired(
     else:
         return None
     changes: list[Change] = []
-    body, code = request.body, ""
+    body, code, tag = request.body, "", ""
     headers, closed, new = dict[str, str](), False, False
     try:
         for error, done in _steps(kind, request, rules, pending, memory):
@@ -138,6 +138,7 @@ def repaired(
             code = code or (error.code if error is not None else done.changes[0].why)
             body, headers = dict(done.body), {**headers, **done.headers}
             changes += done.changes
+            tag = tag or (error.tag if error is not None else "")
             closed = closed or (done.origins is not None and done.origins[-1:] == (-1,))
     except FunctionFailed:
         _left_alone.add(request)
@@ -149,10 +150,7 @@ def repaired(
     if not changes:
         return None
     fixed = request.repaired(body, policy.resume_text if policy.auto_resume and closed else None)
-    if policy.log_repairs and new:
-        logger.warning("the history was repaired (%s): %d changes", code, len(changes))
-    for change in changes if logger.isEnabledFor(logging.DEBUG) else ():
-        logger.debug("%s at %s: %s", change.what, change.where, change.why)
+    _log(changes, code, tag, warn=policy.log_repairs and new)
     return RepairedRequest(fixed, fixed.outgoing(headers), changes, code)
 
 
@@ -170,6 +168,15 @@ def _named(function: object) -> str:
     """Return how the policy's function is called, in words for a person."""
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
     return f"unanswered_tool_calls, the function {name}"
+
+
+def _log(changes: list[Change], code: str, tag: str, *, warn: bool) -> None:
+    if warn:
+        logger.warning("the history was repaired (%s): %d changes", code, len(changes))
+    if warn and any(change.what == "drop_block" for change in changes):
+        logger.warning("blocks of type %r were dropped: the server does not know them", tag)
+    for change in changes if logger.isEnabledFor(logging.DEBUG) else ():
+        logger.debug("%s at %s: %s", change.what, change.where, change.why)
 
 
 def _steps(

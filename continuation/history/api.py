@@ -26,6 +26,7 @@ from continuation.history.types import (
     RepairPolicy,
     Violation,
 )
+from continuation.history.unknown import followed_by, without_tag
 from continuation.history.wordings import looks_like_recovery
 from continuation.types import Change
 from continuation.wire import collector
@@ -112,6 +113,11 @@ def repair_refused(
         # Vendors with this API that require earlier thinking, which a repair cannot invent.
         error = replace(error, code="thinking_missing")
     shown = repair(body, dialect, policy=error.policy(policy), model=model, facts=facts)
+    if error.tag:
+        left = without_tag(shown, grammar.field, error.tag)
+        if left is not None:
+            done = repair(left.body, dialect, policy=error.policy(policy), model=model, facts=facts)
+            return followed_by(left, done)
     for code in dict.fromkeys(change.why for change in shown.changes):
         # Several rules may share an error text, so the broken rule may have another code.
         text = rules.get(code)

@@ -33,6 +33,8 @@ class HistoryError:
     """Index of the block or part in that message, if the text names one; else None."""
     ids: tuple[str, ...] = ()
     """The ids of calls and items in the text."""
+    tag: str = ""
+    """The type of a block, or Gemini's field of a part, that the text calls unknown."""
 
     def policy(self, base: RepairPolicy | None = None) -> RepairPolicy:
         """Return the policy for a repair after this error, based on `base` or the defaults.
@@ -91,6 +93,13 @@ _QUOTES: Final = "`'\"\\\u201c\u201d\u2018\u2019"
 _WHERE: Final = re.compile(
     r"(?:messages|contents|input)[.\[](\d+)\]?(?:[.\[]*(?:content|parts)[.\[](\d+))?"
 )
+_ABOUT_TYPES: Final = frozenset(
+    {"block_invalid", "content_type_invalid", "input_type_invalid", "message_foreign"}
+)
+"""Codes of rules about the types of blocks."""
+_TAG: Final = re.compile(
+    rf"(?:Input tag|Invalid value:|Unknown name)\s*[{_QUOTES}]([\w.-]{{1,64}})[{_QUOTES}]"
+)
 _IDS: Final = re.compile(
     r"\b(?:toolu|srvtoolu|call|fc|rs|msg|ws|ctc|resp|chatcmpl-tool)_[A-Za-z0-9_-]+"
 )
@@ -114,7 +123,9 @@ def classify(status: int, message: str | bytes | Mapping[str, Any]) -> HistoryEr
         return None
     match = _WHERE.search(text)
     index, part = (int(n) if n else None for n in match.groups()) if match else (None, None)
-    return HistoryError(row[0], row[1], index, part, tuple(dict.fromkeys(_IDS.findall(text))))
+    tag = _TAG.search(text) if row[0] in _ABOUT_TYPES else None
+    ids = tuple(dict.fromkeys(_IDS.findall(text)))
+    return HistoryError(row[0], row[1], index, part, ids, tag[1] if tag else "")
 
 
 def _fitting(plain: str) -> _Row | None:

@@ -136,6 +136,33 @@ def plain_text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+_THOUGHTS: Final = frozenset(
+    {
+        *("thinking", "redacted_thinking", "reasoning", "reasoning_content", "reasoning_text"),
+        *("reasoning.text", "reasoning.summary", "reasoning.encrypted", "thought", "thoughts"),
+    }
+)
+"""Types of blocks that hold thinking, in all formats and frameworks."""
+THOUGHT_KEYS: Final = frozenset(
+    {
+        "reasoning_content",
+        "reasoning",
+        "reasoning_details",
+        "reasoning_text",
+        "thinking",
+        "thoughts",
+    }
+)
+"""Keys of a message that hold thinking, in formats that have it beside the content."""
+
+
+def is_thought(block: object) -> bool:
+    """Whether a block is thinking in any format's spelling; it must never become visible text."""
+    fields = as_map(block)
+    kind = fields.get("type")
+    return fields.get("thought") is True or (isinstance(kind, str) and kind in _THOUGHTS)
+
+
 def text_of(content: object) -> str:
     """Return the text of a content field: a string, or the joined `text` of its blocks."""
     if isinstance(content, str):

@@ -514,6 +514,11 @@ RESPONSES_CASES = [
         ["U:x A[c:a]", {"role": "tool", "tool_call_id": "a", "content": "ok"}],
     ),
     _or(
+        "block_invalid input[1]",
+        "Invalid value: 'thinking'.",
+        ["U:x", {"type": "thinking", "thinking": "y"}, "U:z"],
+    ),
+    _or(
         "content_type_invalid input[1]",
         "Invalid value: 'input_text'. Supported values are: 'output_text' and 'refusal'.",
         ["U:x", {"role": "assistant", "content": [{"type": "input_text", "text": "y"}]}],

@@ -20,7 +20,18 @@ from continuation.history.grammar import Grammar, History, HistoryContext, Histo
 from continuation.history.images import anthropic_image, image_url
 from continuation.history.passes import side_fault, split_by_side
 from continuation.history.rules import texts
-from continuation.history.tree import Fault, Kind, Message, Part, Role, blank, plain_text, text_of
+from continuation.history.tree import (
+    THOUGHT_KEYS,
+    Fault,
+    Kind,
+    Message,
+    Part,
+    Role,
+    blank,
+    is_thought,
+    plain_text,
+    text_of,
+)
 from continuation.history.types import Body, HistoryFormat, Violation
 from continuation.history.wordings import LEAD, LEADS, looks_like_recovery, looks_synthetic
 from continuation.wire.json_values import as_list, as_map, as_text, is_map, parsed
@@ -35,15 +46,16 @@ _FOREIGN_SIGNATURES: Final = (
     "gAAAA",
 )
 _LONGEST_ID: Final = 64
+_THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 _FOREIGN_BLOCKS: Final = frozenset(
     {"input_text", "output_text", "refusal", "image_url", "input_image", "reasoning", "text"}
 )
 """Types of blocks that other dialects have, and "text" without a text. Unknown types are kept: they
 may be new."""
 _UNSIGNED: Final = frozenset({"thinking_unsigned", "thinking_blank", "thinking_foreign"})
-_CHAT_ONLY: Final = frozenset(
-    {"tool_calls", "reasoning_content", "refusal", "annotations", "audio", "function_call"}
-)
+_CHAT_ONLY: Final = THOUGHT_KEYS | {
+    *("tool_calls", "refusal", "annotations", "audio", "function_call"),
+}
 _SYSTEM_ONLY: Final = frozenset({"output_config", "clear_at"})
 
 
@@ -249,15 +261,8 @@ class AnthropicGrammar(Grammar):
                 rest = [block for block in native["content"] if not _is_text(block)]
                 made = [replace(part, native={**native, "content": kept}, faults=())]
                 return made + [Part(Kind.OTHER, block, part.index, part.path) for block in rest]
-            case "block_invalid" if url := image_url(native):
-                return [Part(Kind.OTHER, anthropic_image(url), part.index, part.path)]
             case "block_invalid":
-                text = native if isinstance(native, str) else as_map(native).get("text")
-                if not isinstance(text, str):
-                    text = as_text(as_map(native).get("refusal"))
-                block = {"type": "text", "text": text}
-                plain = Part(Kind.TEXT, block, part.index, part.path, text=text)
-                return [] if blank(text) else [plain]
+                return _own_form(part)
             case "tool_use_in_user" | "tool_result_in_assistant":
                 # Only its role is wrong, which `split_by_side` repairs.
                 return [replace(part, faults=())]
@@ -312,6 +317,8 @@ def _read_block(block: Any, index: int, path: str) -> Part:
     part = Part(Kind.OTHER, block, index, path, id=as_text(fields.get("id")))
     fault = ""
     match kind:
+        case _ if is_thought(block) and kind not in _THINKING:
+            fault = "block_invalid"
         case "text" if isinstance(text, str):
             part.kind, part.text, part.blank = Kind.TEXT, text, blank(text)
             empty = "text_blank" if text else "text_empty"
@@ -338,6 +345,19 @@ def _read_block(block: Any, index: int, path: str) -> Part:
         part.id = as_text(fields.get("tool_use_id"))
     part.faults = (Fault(fault),) if fault else ()
     return part
+
+
+def _own_form(part: Part) -> list[Part]:
+    """Return a block of another format as an image or a text of this one; `[]`: it is left out."""
+    native = part.native
+    if url := image_url(native):
+        return [Part(Kind.OTHER, anthropic_image(url), part.index, part.path)]
+    text = native if isinstance(native, str) else as_map(native).get("text")
+    if not isinstance(text, str):
+        text = as_text(as_map(native).get("refusal"))
+    block = {"type": "text", "text": text}
+    plain = Part(Kind.TEXT, block, part.index, part.path, text=text)
+    return [] if is_thought(native) or blank(text) else [plain]
 
 
 def _result_fault(block: Mapping[str, Any]) -> str:
@@ -486,7 +506,7 @@ def _assistant(content: Iterable[Any], waiting: set[str], seen: set[str]) -> boo
         before, kind = kind, block["type"]
         if kind == "text":
             text = block["text"]
-            if waiting or not text or text.isspace():
+            if waiting or not text or text.isspace() or "thought" in block:
                 return False
         elif kind == "tool_use":
             call = block["id"]

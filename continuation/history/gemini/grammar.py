@@ -14,7 +14,17 @@ from typing import Any, ClassVar, Final
 from continuation.history.grammar import Grammar, History, HistoryContext, HistoryRepair, JoinTexts
 from continuation.history.passes import merge_neighbours, side_fault, split_by_side
 from continuation.history.rules import texts
-from continuation.history.tree import Fault, Kind, Message, Part, Role, blank, text_of
+from continuation.history.tree import (
+    THOUGHT_KEYS,
+    Fault,
+    Kind,
+    Message,
+    Part,
+    Role,
+    blank,
+    is_thought,
+    text_of,
+)
 from continuation.history.types import Body, HistoryFormat, Violation
 from continuation.history.wordings import LEAD, LEADS, looks_synthetic
 from continuation.wire.json_values import as_list, as_map, as_text, is_map
@@ -48,6 +58,8 @@ class GeminiGrammar(Grammar):
             return False
         for content in messages:
             role = content["role"]
+            if len(content) > 2 and not THOUGHT_KEYS.isdisjoint(content):
+                return False
             if role == "model":
                 if waiting or not _model(content["parts"], waiting):
                     return False
@@ -61,7 +73,11 @@ class GeminiGrammar(Grammar):
         message = Message(_ROLES.get(role, "user"), [], native, index)
         if not is_map(native):
             message.faults = (Fault("message_invalid"),)
-        elif role not in _ROLES or ("content" in fields and "parts" not in fields):
+        elif (
+            role not in _ROLES
+            or ("content" in fields and "parts" not in fields)
+            or not THOUGHT_KEYS.isdisjoint(fields)
+        ):
             message.faults = (Fault("role_invalid"),)
         parts = fields.get("parts")  # one alone need not be in a list
         for n, each in enumerate(
@@ -126,8 +142,10 @@ class GeminiGrammar(Grammar):
         fields = as_map({"parts": [{"text": native}]} if isinstance(native, str) else native)
         role = "model" if fields.get("role") in ("assistant", "ai") else "user"
         if "content" in fields and "parts" not in fields:  # a message of another dialect: its texts
-            texts = as_list(content := fields["content"]) or [content]
+            said = as_list(content := fields["content"]) or [content]
+            texts = [each for each in said if not is_thought(each)]
             fields = {"parts": [{"text": text_of([t] if is_map(t) else t)} for t in texts]}
+        fields = {key: value for key, value in fields.items() if key not in THOUGHT_KEYS}
         return [{**fields, "role": role}] if fields else []
 
     def renamed(self, part: Part, name: str) -> Part:
@@ -191,6 +209,9 @@ def _get(fields: Mapping[str, Any], *keys: str) -> Any:
 def _read_part(index: int, n: int, native: Any) -> Part:
     fields = as_map(native)
     part = Part(Kind.OTHER, native, index, f".parts[{n}]")
+    if "type" in fields and is_thought(fields):  # of another format: Gemini marks it with `thought`
+        part.faults = (Fault("block_invalid"),)
+        return part
     call, response = as_map(_get(fields, *_CALL_KEYS)), as_map(_get(fields, *_RESPONSE_KEYS))
     signature, text = _get(fields, *_SIGNATURE_KEYS), fields.get("text")
     part.signed = isinstance(signature, str) and bool(signature)

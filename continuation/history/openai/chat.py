@@ -19,7 +19,17 @@ from jiter import from_json
 from continuation.history.grammar import Grammar, History, HistoryContext, HistoryRepair, JoinTexts
 from continuation.history.images import image_url
 from continuation.history.rules import texts
-from continuation.history.tree import Fault, Kind, Message, Part, Role, blank, plain_text, text_of
+from continuation.history.tree import (
+    Fault,
+    Kind,
+    Message,
+    Part,
+    Role,
+    blank,
+    is_thought,
+    plain_text,
+    text_of,
+)
 from continuation.history.types import Body, HistoryFormat, Violation
 from continuation.history.wordings import LEAD, LEADS, looks_like_recovery, looks_synthetic
 from continuation.wire.json_values import as_list, as_map, as_text, is_list, is_map, parsed
@@ -319,7 +329,7 @@ def _image(url: str) -> dict[str, Any]:
 
 
 def _is_foreign(block: object) -> bool:
-    return as_text(as_map(block).get("type")) in _FOREIGN_BLOCKS
+    return as_text(as_map(block).get("type")) in _FOREIGN_BLOCKS or is_thought(block)
 
 
 # -- reasoning, and the end of a history ---------------------------------------------------------

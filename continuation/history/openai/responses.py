@@ -19,7 +19,18 @@ from jiter import from_json
 from continuation.history.grammar import Grammar, History, HistoryContext, HistoryRepair, JoinTexts
 from continuation.history.images import image_url
 from continuation.history.rules import REPAIRS, texts
-from continuation.history.tree import Fault, Kind, Message, Part, Role, blank, plain_text, text_of
+from continuation.history.tree import (
+    THOUGHT_KEYS,
+    Fault,
+    Kind,
+    Message,
+    Part,
+    Role,
+    blank,
+    is_thought,
+    plain_text,
+    text_of,
+)
 from continuation.history.types import Body, HistoryFormat, Violation
 from continuation.history.wordings import LEAD, LEADS, looks_synthetic
 from continuation.wire.json_values import as_list, as_map, as_text, is_map, parsed
@@ -48,6 +59,8 @@ _ITEM_TEXTS: Final = {
 }
 
 
+_KNOWN_BY: Final = frozenset({"id", "encrypted_content", "summary", "content"})
+"""Fields of which reasoning of this format has at least one."""
 _OUTPUTS: Final = (str, list)
 _ALIKE: Final = frozenset({"function_call_output", "custom_tool_call_output"})
 """Types of outputs that differ only in their type."""
@@ -98,7 +111,7 @@ class ResponsesGrammar(Grammar):
                 seen.add(call)
             elif kind == "function_call_output":
                 waiting.remove(item["call_id"] if type(item["output"]) in _OUTPUTS else "")
-            elif kind != "reasoning" or not (stored or item["encrypted_content"]):
+            elif kind != "reasoning" or not _reasoning(item, stored=stored):
                 return False
             before = kind
         return not waiting and before != "reasoning"
@@ -209,8 +222,11 @@ class ResponsesGrammar(Grammar):
             return [replace(part, native={**part.native, "output": text}, faults=rest)]
         if fault.code == "output_type_invalid":
             return [replace(part, native={**part.native, "type": part.name}, name="", faults=rest)]
+        if fault.code == "block_invalid":
+            return []
         if fault.code in ("content_type_invalid", "input_type_invalid"):
-            return [replace(part, native=_retyped(part.native), faults=rest)]
+            native = _retyped(part.native)
+            return [replace(part, native=native, faults=rest)] if native["content"] else []
         if fault.code in ("item_id_invalid", "item_id_reused"):
             if part.kind is Kind.THINKING and not part.native.get("encrypted_content"):
                 return []  # reasoning without an id and without content cannot be sent
@@ -261,13 +277,10 @@ def _read_item(native: Any, index: int, aliases: dict[str, str]) -> Message:
     `aliases` collects call ids by item id: the outputs of shell calls name the item.
     """
     fields, kind = as_map(native), kind_of(native)
-    role = as_text(fields.get("role"))
     if not kind:
         return Message("user", [], native, index, faults=(Fault("message_invalid"),))
     if kind == "message":
-        if role not in _ROLES or "tool_calls" in fields or is_map(fields.get("content")):
-            return Message("user", [], native, index, faults=(Fault("role_invalid"),))
-        return Message(_ROLES[role], [_read_text(fields, role, index)], native, index)
+        return _read_message(fields, native, index)
     on_server = fields.get("execution") == "server"
     part = Part(Kind.OTHER, native, index, id=as_text(fields.get("id")))
     if kind in OUTPUTS and not (on_server and kind == "tool_search_output"):
@@ -276,7 +289,9 @@ def _read_item(native: Any, index: int, aliases: dict[str, str]) -> Message:
         if kind in _ALIKE and not isinstance(fields.get("output"), _OUTPUTS):
             part.faults = (Fault("output_invalid"),)
         return Message("tool", [part], native, index)
-    if kind == "reasoning":
+    if is_thought(fields) and (kind != "reasoning" or _KNOWN_BY.isdisjoint(fields)):
+        part.faults = (Fault("block_invalid", kind),)
+    elif kind == "reasoning":
         part.kind, part.signed = Kind.THINKING, True
     elif kind in PAIRED_CALLS and not on_server:
         named = kind in ("function_call", "custom_tool_call")  # the others go by their kind
@@ -291,6 +306,14 @@ def _read_item(native: Any, index: int, aliases: dict[str, str]) -> Message:
     return Message("assistant", [part], native, index)
 
 
+def _read_message(fields: Mapping[str, Any], native: Any, index: int) -> Message:
+    role = as_text(fields.get("role"))
+    foreign = "tool_calls" in fields or not THOUGHT_KEYS.isdisjoint(fields)
+    if role not in _ROLES or foreign or is_map(fields.get("content")):
+        return Message("user", [], native, index, faults=(Fault("role_invalid"),))
+    return Message(_ROLES[role], [_read_text(fields, role, index)], native, index)
+
+
 def _read_text(fields: Mapping[str, Any], role: str, index: int) -> Part:
     content, text = fields.get("content"), text_of(fields.get("content"))
     kinds = [as_text(as_map(block).get("type")) for block in as_list(content)]
@@ -300,7 +323,8 @@ def _read_text(fields: Mapping[str, Any], role: str, index: int) -> Part:
         refused: tuple[str, ...] = ("input_text", "text")
     else:
         refused = ("output_text", "text", "refusal", "image", "image_url")
-    wrong = next((kind for kind in kinds if kind in refused), "")
+    thought = next(("thinking" for block in as_list(content) if is_thought(block)), "")
+    wrong = thought or next((kind for kind in kinds if kind in refused), "")
     if (part.blank and role == "assistant") or content is None or content == []:
         part.faults = (Fault("message_empty"),)
     elif wrong:
@@ -315,6 +339,8 @@ def _retyped(native: Mapping[str, Any]) -> dict[str, Any]:
     content: list[Mapping[str, Any]] = []
     for block in map(as_map, as_list(native.get("content"))):
         kind = block.get("type")
+        if is_thought(block):
+            continue
         if kind == "refusal" and own == "input_text":
             content.append({"type": own, "text": block.get("refusal", "")})
         elif kind in ("text", "input_text", "output_text") and kind != own:
@@ -412,13 +438,19 @@ def _id(name: str | None, kind: str, seen: set[str]) -> bool:
     return True
 
 
+def _reasoning(item: Any, *, stored: bool) -> bool:
+    return not _KNOWN_BY.isdisjoint(item) and bool(stored or item["encrypted_content"])
+
+
 def _message(item: Any) -> bool:
     content, kinds = item["content"], _ITEM_TEXTS[item["role"]]
+    if len(item) > 2 and not THOUGHT_KEYS.isdisjoint(item):
+        return False
     if type(content) is str:
         return bool(content) and not content.isspace() and content[:LEAD] not in LEADS
     text = ""
     for block in content:
-        if block["type"] not in kinds:
+        if block["type"] not in kinds or "thought" in block:
             return False
         text = block.get("text") or "image"
         if text.isspace() or text[:LEAD] in LEADS:

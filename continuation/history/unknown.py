@@ -1,0 +1,71 @@
+"""Blocks of a type that a server calls unknown: they are left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from continuation.history.types import Repaired
+from continuation.types import Change
+from continuation.wire.json_values import as_list, as_map, is_list, is_map
+
+_MISSING = object()
+_SPOKEN = frozenset({"message", "text", "input_text", "output_text", "refusal"})
+"""Types that hold what was said, in one format or another: they are converted, never left out."""
+
+
+def without_tag(done: Repaired, field: str, tag: str) -> Repaired | None:
+    """Return a repaired body without blocks of this type; `None`: it has none.
+
+    Gemini names a field of a part: that field is left out, and the part if nothing else is in it.
+    """
+    if tag in _SPOKEN:
+        return None
+    changes: list[Change] = []
+    kept: list[tuple[int, Any]] = []
+    for index, message in enumerate(as_list(done.body.get(field))):
+        left = _left(message, f"{field}[{index}]", tag, changes)
+        if left is not _MISSING:
+            kept.append((index, left))
+    if not changes:
+        return None
+    origins = done.origins or range(len(as_list(done.body.get(field))))
+    return replace(
+        done,
+        body={**done.body, field: [message for _, message in kept]},
+        changes=(*done.changes, *changes),
+        origins=tuple(origins[index] for index, _ in kept),
+    )
+
+
+def followed_by(first: Repaired, second: Repaired) -> Repaired:
+    """Return two repairs, of which the second was made of the first one's body, as one."""
+    before = first.origins or ()
+    origins = first.origins
+    if second.origins is not None:
+        origins = tuple(before[n] if n >= 0 else n for n in second.origins)
+    return replace(second, changes=(*first.changes, *second.changes), origins=origins)
+
+
+def _left(value: Any, path: str, tag: str, changes: list[Change]) -> Any:
+    """Return a message or block without what has the tag; `_MISSING`: nothing is left of it."""
+    if not is_map(value):
+        return value
+    fields = as_map(value)
+    if fields.get("type") == tag:
+        changes.append(Change("drop_block", path, "block_invalid"))
+        return _MISSING
+    made = dict(fields)
+    if tag in fields and ".parts[" in path:
+        changes.append(Change("drop_block", path, "block_invalid"))
+        del made[tag]
+        if not made.keys() - {"thought", "thoughtSignature", "thought_signature", "type"}:
+            return _MISSING
+    for key in ("content", "parts"):
+        if is_list(made.get(key)):
+            blocks = [
+                _left(block, f"{path}.{key}[{n}]", tag, changes)
+                for n, block in enumerate(as_list(made[key]))
+            ]
+            made[key] = [block for block in blocks if block is not _MISSING]
+    return made if made != fields else value
