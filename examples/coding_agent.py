@@ -20,6 +20,17 @@ def write_file(path: str, content: str) -> str:
     return f"{len(content)} characters written"
 
 
+def use(call: Any) -> dict[str, Any]:
+    """Run a call; what it raises is its result, so that the model can try something else."""
+    try:
+        content, failed = write_file(**call.input), False
+    except Exception as error:
+        content, failed = f"{type(error).__name__}: {error}", True
+    return {
+        "type": "tool_result", "tool_use_id": call.id, "content": content, "is_error": failed
+    }  # fmt: skip
+
+
 def main() -> None:
     client = continuation.wrap(anthropic.Anthropic(), truncated_tool_call="complete")
     asked: dict[str, Any] = {"model": "claude-sonnet-5", "max_tokens": 1024, "tools": TOOLS}
@@ -27,13 +38,14 @@ def main() -> None:
     while True:
         reply = client.messages.create(**asked, messages=messages)
         print(*(block.text for block in reply.content if block.type == "text"))
-        calls = [block for block in reply.content if block.type == "tool_use"]
-        if not calls:
+        if reply.stop_reason not in ("tool_use", "pause_turn"):
             break
-        done = [{"type": "tool_result", "tool_use_id": call.id, "content": write_file(**call.input)}
-                for call in calls]  # fmt: skip
-        messages += [{"role": "assistant", "content": reply.content},
-                     {"role": "user", "content": done}]  # fmt: skip
+        messages.append({"role": "assistant", "content": reply.content})
+        if reply.stop_reason == "tool_use":  # after a pause the same messages are sent again
+            done = [use(block) for block in reply.content if block.type == "tool_use"]
+            messages.append({"role": "user", "content": done})
+    if reply.stop_reason not in ("end_turn", "stop_sequence"):
+        sys.exit(f"not finished: {reply.stop_reason}")
 
 
 if __name__ == "__main__":

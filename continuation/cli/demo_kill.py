@@ -42,10 +42,9 @@ def look(call):
     return "It is a long file."
 
 
-for call in journal.resume().not_started:
-    journal.call(call, look)
-messages = journal.history() or [{"role": "user", "content": "Look, then write the file."}]
+first = [{"role": "user", "content": "Look, then write the file."}]
 while True:
+    messages = journal.settle(look) or first
     received = 0
     with client.messages.stream(
         model=model, max_tokens=int(limit), tools=tools, messages=messages
@@ -54,11 +53,8 @@ while True:
             received += len(text)
             emit(received=received)
         reply = stream.get_final_message()
-    for call in (block for block in reply.content if block.type == "tool_use"):
-        journal.call(call, look)
-    if reply.stop_reason != "tool_use":
+    if reply.stop_reason not in ("tool_use", "pause_turn"):
         break
-    messages = journal.history()
 with open(answer, "wb") as whole:
     whole.write("".join(block.text for block in reply.content).encode())
 report = continuation.last_report()

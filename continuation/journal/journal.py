@@ -91,7 +91,8 @@ class Journal(SessionReader):
         on another machine has lost the session. `abandoned_after`: seconds of silence after which
         a call counts as abandoned. `readonly`: open an existing session without owning it.
         `take_over`: own the session even if its owner may live, because something else decides who
-        runs, such as a workflow engine; the former owner gets `Fenced`.
+        runs, such as a workflow engine; the former owner gets `Fenced`. If that one was suspended
+        inside a tool, it may still act: `ToolRun.check`, just before the effect, prevents that.
 
         Raises `LeaseHeld` when another process owns the session; `JournalError` if the store is no
         journal, of a newer version or out of reach; `ValueError` naming field, value and remedy.
@@ -460,7 +461,8 @@ class Journal(SessionReader):
         A call that began and has no result is not run again: the text that is returned states that
         its outcome is unknown. `idempotent`: run such a call again, with the same key. `verify`:
         called like `run` for such a call; it returns the result if the tool has run, `None` if not
-        (then it is run), and raises `OutcomeUnknown` if it cannot find out.
+        (then it is run), and raises `OutcomeUnknown` if it cannot find out. A process that was
+        suspended before its effect may have it after `verify` said `None`: see `ToolRun.check`.
 
         Raises `JournalError` when the intent to run it cannot be recorded: then `run` is not
         called. Raises `Fenced` when another process owns the session.
