@@ -23,7 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from measure import Figure, report
+from measure import Figure, missing, no_postgres, report
 from support.postgres import Postgres
 
 from continuation.chains.sqlite import SqliteStore
@@ -199,6 +199,10 @@ def main() -> int:
     parser.add_argument("--store", metavar="URL", help="a PostgreSQL server, or `postgresql`")
     given = parser.parse_args()
     quick: bool = given.quick
+    why = no_postgres() if given.store == "postgresql" else missing("psycopg")
+    if given.store and why:
+        print(f"registry of chains in PostgreSQL: {why}")
+        return 0
     if given.store == "postgresql":
         with Postgres() as server:
             return report(

@@ -22,6 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from measure import missing, no_postgres
 from support.engines import PACE, Counted, Lives, TemporalServer, Work, killed_twice
 from support.postgres import Postgres
 
@@ -84,6 +85,10 @@ def main() -> int:
     """Print the table; return 1 if a workflow with a journal falls short."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--write", action="store_true", help="put the table into the guide")
+    why = missing("temporalio", "dbos") or no_postgres()
+    if why or "TEMPORAL" not in os.environ:
+        print(f"engines: {why or 'skipped: TEMPORAL names no program of its server'}")
+        return 0
     write, short, rows = parser.parse_args().write, 0, [HEAD, ("---",) * len(HEAD)]
     with tempfile.TemporaryDirectory() as made, servers(Path(made)) as known:
         for number, (engine, (server, place)) in enumerate(known.items()):

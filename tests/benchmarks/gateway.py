@@ -28,8 +28,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import aiohttp
-import uvicorn
+try:
+    import aiohttp
+    import uvicorn
+except ImportError as error:
+    sys.exit(f"the gateway: skipped: {error.name} not installed")
 
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")

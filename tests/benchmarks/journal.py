@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import answers
 import httpx2
 from lanes import Direct
-from measure import Cost, Figure, report
+from measure import Cost, Figure, no_postgres, report
 from support.postgres import Postgres
 from wires import WIRES
 
@@ -532,6 +532,9 @@ def main() -> int:
     failed = 0
     for part, measure in parts.items():
         if part.startswith(given.only):
+            if part == "postgresql" and (why := no_postgres()):
+                print(f"the journal: {part}: {why}")
+                continue
             with tempfile.TemporaryDirectory() as name:
                 failed |= report(f"the journal: {part}", list(measure(Path(name))))
     return failed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import statistics
 import time
 import tracemalloc
@@ -16,6 +17,25 @@ from rich.table import Table
 
 Lane: TypeAlias = Callable[[], Iterator[object]]
 """Begins one run of what is measured, and goes on by one step at each `next`."""
+
+
+def missing(*modules: str) -> str:
+    """Return which modules are not installed, as the reason why something is skipped."""
+    absent = list[str]()
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except ImportError:
+            absent.append(module)
+    return f"skipped: {', '.join(absent)} not installed" if absent else ""
+
+
+def no_postgres() -> str:
+    """Return why what needs a PostgreSQL server is skipped; `""`: it can run."""
+    from support.postgres import BINARIES
+
+    server = "" if (BINARIES / "pg_ctl").exists() else "skipped: PostgreSQL not installed"
+    return missing("psycopg") or server
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,16 +162,29 @@ def _question(dialect: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("when", "dialect"), [*zip(["before", "after"] * 2, FORMATS, strict=True)])
+EACH = [
+    *zip(["before", "after"] * 2, FORMATS, [False] * 4, strict=True),
+    ("after", "anthropic-messages", True),
+    ("before", "gemini", True),
+]
+
+
+@pytest.mark.parametrize(("when", "dialect", "settles"), EACH)
 def test_killed_at_each_commit(
-    when: str, dialect: str, stores: Stores, agents: Agents, scripted: Simulator, tmp_path: Path
+    when: str,
+    dialect: str,
+    settles: bool,
+    stores: Stores,
+    agents: Agents,
+    scripted: Simulator,
+    tmp_path: Path,
 ) -> None:
     at, dead = 0, True
     while dead:
         at += 1
         folder = tmp_path / str(at)
         folder.mkdir()
-        how: Any = {"store": stores(), "save_every": 0.01}
+        how: Any = {"store": stores(), "save_every": 0.01, "settles": settles}
         session = Session.begin(agents, scripted, folder, dialect, STEPS, **how)
         dead = not session.live(at=at, when=when)
         if dead:  # then it ends where it would have; a second death on the way changes nothing
@@ -202,7 +215,7 @@ def test_killed_anywhere(
     dialect: str, asynchronous: bool, thinks: bool, stores: Stores, agents: Agents, tmp_path: Path
 ) -> None:
     """Up to five times in one answer; then it goes on as if nothing had been."""
-    how: dict[str, Any] = {"asynchronous": asynchronous, "thinks": thinks}
+    how: dict[str, Any] = {"asynchronous": asynchronous, "thinks": thinks, "settles": thinks}
     rng, kills = random.Random(f"{dialect} {how}"), 0
     most = KILLS // 3 if (first := stores()) else KILLS
     thinking = 60 if thinks else "none"

@@ -89,6 +89,8 @@ class Work:
     """Whether calls of unknown outcome get a late result."""
     asynchronous: bool = False
     thinks: bool = False
+    settles: bool = False
+    """Whether `Journal.settle` runs the calls, and not the loops over them."""
 
 
 class Agent:
@@ -169,7 +171,8 @@ def serve(control: int) -> None:
 
 def _warm() -> None:
     """Run an agent in each format, so that late imports happen here, once."""
-    import psycopg  # noqa: F401
+    with suppress(ImportError):
+        import psycopg  # noqa: F401
 
     from support.sdks.formats import FORMATS
 
@@ -221,9 +224,12 @@ class _Agent:
         if work.settle:
             for call in waiting.unknown:
                 journal.result(call, "it was done, late")
-        for call in waiting.not_started:
-            await self._use(journal, call)
-        turns = journal.history()
+        if work.settles:
+            turns = await self._settle(journal)
+        else:
+            for call in waiting.not_started:
+                await self._use(journal, call)
+            turns = journal.history()
         self.say("history", turns=turns)
         if not (turns and turns[-1].get("role") in {"assistant", "model"}):  # else it is done
             await self._converse(journal, turns)
@@ -257,10 +263,13 @@ class _Agent:
                     self._read(ran, client, asked)
                 self.say("ended", text=ran.text, report=str(continuation.last_report()))
                 made = calls_of(ran)
-                for call in made:
-                    await self._use(journal, call)
                 if not made:
                     return
+                if work.settles:
+                    turns = await self._settle(journal)
+                    continue
+                for call in made:
+                    await self._use(journal, call)
                 turns = journal.history()
 
     def _read(self, ran: Any, client: Any, asked: dict[str, Any]) -> None:
@@ -291,19 +300,29 @@ class _Agent:
             journal.result(call, "yes")
             return
 
-        def write(_: Any, idempotency_key: str) -> str:
-            with Path(self.work.effects).open("a") as file:
-                file.write(f"{told.arguments['path']} {idempotency_key}\n")
-            self.say("tool", key=idempotency_key)
-            return "written"
-
-        async def write_async(_: Any, idempotency_key: str) -> str:
-            return write(_, idempotency_key)
-
         if self.work.asynchronous:
-            self.say("result", value=await journal.call(call, write_async))
+            self.say("result", value=await journal.call(call, self._write_async))
         else:
-            self.say("result", value=journal.call(call, write))
+            self.say("result", value=journal.call(call, self._write))
+
+    async def _settle(self, journal: Any) -> Any:
+        for call in journal.calls_to_settle():
+            if call.name == "Ask":
+                journal.result(call, "yes")
+        if self.work.asynchronous:
+            return await journal.settle(self._write_async)
+        return journal.settle(self._write)
+
+    def _write(self, call: Any, idempotency_key: str) -> str:
+        from continuation.journal.forms import tool_call
+
+        with Path(self.work.effects).open("a") as file:
+            file.write(f"{tool_call(call).arguments['path']} {idempotency_key}\n")
+        self.say("tool", key=idempotency_key)
+        return "written"
+
+    async def _write_async(self, call: Any, idempotency_key: str) -> str:
+        return self._write(call, idempotency_key)
 
     def _hook(self) -> None:
         """Write a line before and after each commit; die there, if `Work.at` and `when` say so."""
