@@ -87,7 +87,8 @@ class Policy:
     clamp: bool = False
     """Lower a limit that is above the model's known ceiling, rather than have it refused."""
     remember_limit: bool = True
-    """After an escalation, later turns with that model begin at the ceiling where they may."""
+    """After a truncated answer, later turns with that model begin at the ceiling (not without
+    `escalate`)."""
     stream_tool_calls: HoldOrLive = "hold"
     """Hold a function call's events until it is whole, or pass them live."""
     stream_thinking: HoldOrLive = "hold"

@@ -183,6 +183,7 @@ class SqliteStore:
                 self._set_aside()
 
     def _connected(self) -> sqlite3.Connection:
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         self._inode = os.fstat(file).st_ino
         head = os.read(file, len(_HEADER))

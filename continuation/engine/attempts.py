@@ -91,10 +91,12 @@ def send(
     mode: Mode,
     limit: int | None,
     seconds: float | None = None,
+    *,
+    bounded: bool = False,
 ) -> Generator[Command, Reply, Reply]:
     """Send one call (`None`: the caller's own request); return its answer's head or the error."""
     ledger.begin(mode, limit)
-    reply = yield Send(outgoing, seconds, bounded=mode is not Mode.FIRST)
+    reply = yield Send(outgoing, seconds, bounded=bounded or mode is not Mode.FIRST)
     if isinstance(reply, Head):
         ledger.answered(reply)
     return reply
@@ -499,7 +501,10 @@ class Attempts:
         outgoing = request.again(limit) if gathers else request.first(limit)
         if own is not None:
             outgoing = replace(outgoing, headers={**own.headers, **outgoing.headers})
-        reply = yield from send(ledger, outgoing, Mode.FIRST, limit, budget.seconds_left)
+        # Of a body the caller's timeout bounds all of it, of a stream each wait for bytes.
+        reply = yield from send(
+            ledger, outgoing, Mode.FIRST, limit, budget.seconds_left, bounded=gathers
+        )
         refusals = {*_REFUSED, 429, *(_NO_STREAM if gathers else ())}
         if not (isinstance(reply, Head) and reply.status in refusals):
             self.gathered = gathers and isinstance(reply, Head) and reply.ok and not reply.is_json

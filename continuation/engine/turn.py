@@ -167,6 +167,7 @@ class Turn:
             return
         self.policy = policies(request.model)
         """The policy of this turn."""
+        recorder.policy = self.policy
         smallest = self.policy.leave_limits_below
         self._opening = OpeningFacts(
             reserved=request.untouched(self.policy),
@@ -316,7 +317,8 @@ class Turn:
         """
         answer, request, live = beside or self._answer, self._attempts.request, self._ledger.live
         error = reply if isinstance(reply, BaseException) else None
-        if error is not None and live is not None and live.mode is not Mode.FIRST:
+        ours = live is not None and (live.mode is not Mode.FIRST or self._attempts.gathered)
+        if error is not None and ours:
             up = self._attempts.budget.time_up  # if so, we broke the attempt off
             error = TimeUp(up) if up else error
         result = answer.end(error)

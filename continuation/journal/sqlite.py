@@ -332,13 +332,14 @@ def wait_for_lock(action: Callable[[], object]) -> None:
 
 
 def _check(path: Path) -> None:
-    """Refuse a network file system; create a missing file, readable by its owner alone."""
+    """Refuse a network file system; create a missing file and folder, for their owner alone."""
     if (kind := file_system(path)) in NETWORKS:
         message = f"journal {path}: on a network file system ({kind}) locks do not hold; "
         raise JournalError(message + "keep it on a local disk")
     if path.exists() and not path.is_file():
         what = "a folder" if path.is_dir() else "a device"
         raise JournalError(f"journal {path}: it is {what}; name a file, such as agent.db")
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 

@@ -53,11 +53,18 @@ class LearnedFileSync:
         self._learned = learned
         self._lock = threading.Lock()
         self._usable = True
+        self._kept = set[Key]()
+        """The keys whose facts we have read or written."""
 
     def attach(self) -> None:
-        """Read the file, create it if there is none, and save every later change. Never raises."""
+        """Read the file, create it if there is none, and save every later change. Never raises.
+
+        Its folder is created too, unless its name begins with a `~` that stands for nobody's home.
+        """
         try:
             if not self._path.exists():
+                if not str(self._path).startswith("~"):
+                    self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 # Created atomically: processes that start together must use one salt.
                 with contextlib.suppress(FileExistsError):
                     _write(self._path, LearnedFile(self._learned.salt, {}), new=True)
@@ -68,6 +75,7 @@ class LearnedFileSync:
         self._learned.salt = content.salt
         for key, facts in content.lessons.items():
             self._learned.learn(key, **facts)
+        self._kept = set(content.lessons)
         self._learned.on_change = self._save
 
     def _save(self) -> None:
@@ -82,7 +90,9 @@ class LearnedFileSync:
                     return
                 local = cast("dict[Key, dict[str, Any]]", self._learned.facts())
                 own = {key: facts for key, facts in local.items() if max(map(len, key)) <= LONGEST}
-                others = {key: facts for key, facts in current.lessons.items() if key not in own}
+                ours = own.keys() | self._kept  # a kept one that is not in `own` was forgotten
+                others = {key: facts for key, facts in current.lessons.items() if key not in ours}
+                self._kept = set(own)
                 merged = [*others.items(), *own.items()][-MOST:]
                 _write(self._path, LearnedFile(current.salt, dict(merged)), new=False)
             except (OSError, ValueError) as error:
@@ -92,7 +102,7 @@ class LearnedFileSync:
         self._usable = False
         reason = error.strerror if isinstance(error, OSError) else error
         if not self._path.parent.is_dir():
-            reason = "there is no such folder, and none is made"
+            reason = f"there is no folder {self._path.parent}, and it cannot be created"
         logger.warning("learned_file %s is not used: %s", self._path, reason)
 
 

@@ -97,6 +97,9 @@ class LearnedTableSync:
                 self._learned.salt = bytes(salt)
                 self._sent = cast("dict[Any, dict[str, Any]]", self._learned.facts())
             all_facts = cast("dict[Any, dict[str, Any]]", self._learned.facts())
+            # Whose facts were forgotten has none: the table must not teach them again.
+            gone = (key for key in self._sent if key not in all_facts and self._learned.knows(key))
+            all_facts |= {key: {} for key in gone}
             for key, facts in all_facts.items():
                 if self._sent.get(key) != facts and max(map(len, key)) <= LONGEST:
                     connection.execute(_PUT, (*key, json.dumps(facts)))

@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from continuation.ledger import Attempt, Lesson
+from continuation.policy import Policy
 from continuation.reports.report import CallReport, Report, SeamReport
 from continuation.types import Change, Mode, Outcome, Usage
 
@@ -22,14 +23,14 @@ _REMEDIES = {
     "the caller's timeout is spent": "raise the call's timeout, or stream it",
     "all recoveries used": "raise max_recoveries",
     "context window full": "shorten what is sent",
-    "a function call was cut at the ceiling": (
-        'say truncated_tool_call = "retry_smaller" or "complete", or ask for less in one call'
-    ),
     "cut after a function call": "run it, and go on with its result",
     "stream dropped after a function call": "run it, and go on with its result",
-    "thinking used the whole limit: no visible text": "say less_thinking = true",
 }
 """Reason of a report -> what helps."""
+_CUT_CALL = "a function call was cut at the ceiling"
+_THOUGHT = "thinking used the whole limit: no visible text"
+_THOUGHT_LESS = "cut at the ceiling, no visible text, less thinking asked for"
+"""The row of the decision table whose attempt the policy `less_thinking` makes."""
 _BY_OUTCOME = {
     Outcome.PARTIAL: "ask again for what is missing",
     Outcome.TRUNCATED: "ask for less at once",
@@ -119,12 +120,24 @@ def _make(kind: type[T], data: Mapping[str, Any]) -> T:
     return kind(**values)
 
 
-def remedy(report: Report) -> str:
-    """Return advice for a turn that did not become whole; `""`: there is none."""
+def remedy(report: Report, policy: Policy | None = None) -> str:
+    """Return advice for a turn that did not become whole; `""`: there is none.
+
+    It names nothing that was set already: by the turn's `policy`, or as the report shows.
+    """
+    if report.reason == _CUT_CALL:
+        how = policy.truncated_tool_call if policy else report.calls[-1].how if report.calls else ""
+        others = [repr(way) for way in ("retry_smaller", "complete") if way != how]
+        ways = " or ".join(others).replace("'", '"')
+        return f"set truncated_tool_call = {ways}, or ask for less in one call"
+    if report.reason == _THOUGHT:
+        tried = _THOUGHT_LESS in report.rows or (policy is not None and policy.less_thinking)
+        more = "" if tried else "set less_thinking = true, or "
+        return f"{more}lower the effort or the budget of its thinking"
     return _REMEDIES.get(report.reason or "") or _BY_OUTCOME.get(report.outcome, "")
 
 
-def log(report: Report) -> None:
+def log(report: Report, policy: Policy | None = None) -> None:
     """Log a turn that was cut: healed as info, else a warning with advice. Never its text."""
     count = report.characters
     held = "" if count is None else f", {plural(count, 'character')} in hand"
@@ -133,7 +146,7 @@ def log(report: Report) -> None:
         return
     # Who leaves an answer half-way knows that it is not whole.
     level = logging.INFO if report.reason == "closed by the caller" else logging.WARNING
-    arguments = (report.model, summary(report), held, remedy(report))
+    arguments = (report.model, summary(report), held, remedy(report, policy))
     logger.log(level, "%s: %s%s: %s", *arguments, extra={"report": report})
 
 

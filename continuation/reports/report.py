@@ -23,6 +23,7 @@ from continuation.types import Change, Mode, Outcome, Usage, short
 if TYPE_CHECKING:
     import asyncio
 
+    from continuation.policy import Policy
     from continuation.reports.tracing import Spans
     from continuation.seams.seam import Verdict
 
@@ -460,6 +461,8 @@ class Recorder:
         self.rows: list[str] = []
         self.repairs: list[Change] = []
         self.calls: list[CallReport] = []
+        self.policy: Policy | None = None
+        """The policy of the turn, once it is known: no advice names what it sets."""
         self.model: str | None = None
         self.host: str | None = None
         self.finished: Report | None = None
@@ -560,6 +563,6 @@ class Recorder:
         if outcome in _LOGGED and logger.isEnabledFor(level):
             from continuation.reports.account import log  # most turns are whole
 
-            log(report)
+            log(report, self.policy)
         self.tell(Finished(report))
         return report

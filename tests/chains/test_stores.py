@@ -469,3 +469,11 @@ def test_nothing_of_the_content_is_logged(
     opened().put({KEY: turn("U:confidential")})
     assert "confidential" not in caplog.text
     assert "sk-secret" not in caplog.text
+
+
+def test_a_missing_folder_is_created_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "ours" / "chains.db"
+    with closing(SqliteStore(path)) as store:
+        store.get(Key("", "", ""))
+    assert path.is_file()
+    assert path.parent.stat().st_mode & 0o777 == 0o700

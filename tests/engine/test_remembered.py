@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import pytest
 from support.cli_helpers import MODEL
 from support.drive import Answered, body, drive
 from support.gateways import serving, until
-from support.sdks import chat
+from support.sdks import chat, messages
 from support.sdks.formats import FORMATS, LIMITS, MAKES, THINKS, request
 from support.sdks.messages import ask, limits
 from support.sdks.turn import FAST, HOWS, How, Turn, body_of, cut, end, play_all, quietly
@@ -339,6 +340,23 @@ def test_a_stream_for_a_body_that_breaks_is_gone_on_with(sim: Simulator, how: Ho
     runs = play_all([MAKES["anthropic-messages"]() for _ in range(2)], how, sim, [ask()] * 2)
     assert runs[1].text == "One, two, three."
     assert runs[1].told.outcome is Outcome.HEALED
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+def test_the_callers_timeout_bounds_a_stream_for_a_body(sim: Simulator, how: How) -> None:
+    slow = end("One, two, three, four, five. " * 40, deltas=20, slow=0.05)
+    sim.script([cut("One, "), end("One, two."), slow])
+    runs = [Impatient(), Impatient()]
+    began = time.monotonic()
+    play_all(runs, how, sim, [ask()] * 2)
+    assert time.monotonic() - began < 3
+    assert runs[1].told.reason == "the caller's timeout is spent"
+    assert runs[1].text.startswith("One, two, three")
+
+
+class Impatient(messages.Ran):
+    def create(self, client: Any, request: dict[str, Any]) -> Any:
+        return client.messages.create(**request, timeout=0.8)
 
 
 def test_an_error_in_a_stream_for_a_body_is_an_error_to_the_caller(sim: Simulator) -> None:

@@ -437,3 +437,9 @@ def test_alike_calls_without_an_id_each_run_once(tmp_path: Path) -> None:
         assert later.resume().not_started == ()
         assert [later.call(call, pytest.fail) for _ in range(2)] == ["sent 1", "sent 2"]
         assert json.dumps(later.history()).count("sent") == 2
+
+
+def test_a_missing_folder_is_created_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "ours" / "agent.db"
+    with Journal(path, "one"):
+        assert path.parent.stat().st_mode & 0o777 == 0o700

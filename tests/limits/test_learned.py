@@ -209,8 +209,15 @@ def test_a_name_without_end_is_not_kept_and_costs_nothing_else(path: Path) -> No
     assert len(read(path).lessons) == 40
 
 
+def test_a_missing_folder_is_created_for_its_owner_alone(sim: Simulator, path: Path) -> None:
+    kept = path.parent / ".cache" / "ours" / "learned.json"
+    turn(sim, kept, CUT, REST)
+    assert kept.parent.stat().st_mode & 0o777 == 0o700
+    assert turn(sim, kept, REST) == [128_000]
+
+
 @pytest.mark.parametrize(
-    "name", ["no/such/folder/learned.json", "~nobody-of-that-name/learned.json", "~/learned.json"]
+    "name", ["file/learned.json", "~nobody-of-that-name/learned.json", "~/learned.json"]
 )
 def test_a_folder_that_is_not_there_is_a_warning(
     name: str, sim: Simulator, path: Path, monkeypatch: pytest.MonkeyPatch,
@@ -219,10 +226,12 @@ def test_a_folder_that_is_not_there_is_a_warning(
     def nobody(*_: object) -> None:
         raise KeyError
 
+    Path("file").write_text("no folder")
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr("pwd.getpwuid", nobody)
     assert turn(sim, Path(name), CUT, REST) == [1000, 128_000]
-    assert f"learned_file {name} is not used: there is no such folder" in caplog.text
+    assert f"learned_file {name} is not used: there is no folder" in caplog.text
+    assert not list(Path.cwd().glob("~*"))
 
 
 def test_a_file_made_anew_by_somebody_else_is_not_mixed_with(
@@ -234,6 +243,14 @@ def test_a_file_made_anew_by_somebody_else_is_not_mixed_with(
     learned.learn(("h", "c", "m"), ceiling=9)
     assert "made anew" in caplog.text
     assert read(path).lessons == {}
+
+
+def test_what_was_forgotten_is_not_in_the_file(path: Path) -> None:
+    learned = attached(path)
+    learned.learn(("h", "c", "m"), needed=9)
+    learned.learn(("h", "c", "m"), needed=None)
+    assert read(path).lessons == {}
+    assert attached(path).get(("h", "c", "m")).needed is None
 
 
 def test_a_fact_that_is_no_news_is_not_written(path: Path) -> None:

@@ -69,6 +69,17 @@ def test_who_has_learned_something_reads_what_others_have(databases: Callable[[]
     until(lambda: len(rows(url)) == 2)
 
 
+def test_what_was_forgotten_is_not_learned_again(databases: Callable[[], str]) -> None:
+    url = databases()
+    first = begun(url)
+    first.learn(KEY, needed=9_000)
+    until(lambda: rows(url))
+    first.learn(KEY, needed=None)
+    until(lambda: rows(url)[0][3] == "{}")
+    assert first.get(KEY).needed is None
+    assert begun(url).get(KEY).needed is None
+
+
 def test_what_cannot_be_true_is_passed_over(databases: Callable[[], str]) -> None:
     url = databases()
     begun(url)

@@ -15,10 +15,10 @@ import anthropic
 import openai
 import pytest
 from support.sdks.messages import NEW, OLD, ask, run
-from support.sdks.turn import BOTH, FAST, How
+from support.sdks.turn import BOTH, FAST, How, cut
 
 import continuation
-from continuation import Finished, Report
+from continuation import Finished, Policy, Report
 from continuation.engine import attempts, table
 from continuation.ledger import Ledger, Lesson
 from continuation.reports import account
@@ -433,6 +433,37 @@ def test_a_bug_of_ours_is_logged_without_what_was_said(
     assert message.stop_reason == "max_tokens"
     assert "internal error" in caplog.text
     assert WORDS not in caplog.text
+
+
+CUT_CALL = cut(ToolUse("Write", {"path": "a.txt", "content": "x"}, cut=12))
+THOUGHT = cut(Thinking("Hm."))
+
+
+@pytest.mark.parametrize(
+    ("reply", "policy", "named", "not_named"),
+    [
+        (CUT_CALL, {}, ['"retry_smaller" or "complete"'], []),
+        (CUT_CALL, {"truncated_tool_call": "retry_smaller"}, ['"complete"'], ["retry_smaller"]),
+        (CUT_CALL, {"truncated_tool_call": "complete"}, ['"retry_smaller"'], ['"complete"']),
+        (THOUGHT, {}, ["less_thinking = true"], []),
+        (THOUGHT, {"less_thinking": True}, ["lower the effort"], ["less_thinking"]),
+    ],
+    ids=["a call", "tried smaller", "tried to complete", "thinking", "tried less thinking"],
+)
+def test_no_advice_names_what_is_set_already(
+    reply: Reply,
+    policy: dict[str, Any],
+    named: list[str],
+    not_named: list[str],
+    sim: Simulator,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sim.script([reply] * 6)
+    with caplog.at_level(logging.WARNING, logger="continuation"):
+        ran = run(sim, "async-stream", policy=Policy(**policy), max_tokens=128_000)
+    for advice in (caplog.messages[-1], account.remedy(ran.told)):
+        assert all(word in advice for word in named), advice
+        assert not any(word in advice for word in not_named), advice
 
 
 def test_each_remedy_is_for_a_reason_that_a_turn_can_end_with() -> None:
