@@ -181,7 +181,8 @@ def test_a_turn_that_begins_while_the_first_is_healed_knows_it_already() -> None
         client = continuation.wrap(bare, config=FAST)
         first = threading.Thread(target=lambda: client.messages.create(**ask()))
         first.start()
-        until(lambda: client._client.engine.learned.facts())
+        known = client._client.engine.learned.facts
+        until(lambda: any("needed" in facts for facts in known().values()))
         with client.messages.stream(**ask()) as stream:
             stream.until_done()
         gate.set()

@@ -460,7 +460,8 @@ def test_no_advice_names_what_is_set_already(
 ) -> None:
     sim.script([reply] * 6)
     with caplog.at_level(logging.WARNING, logger="continuation"):
-        ran = run(sim, "async-stream", policy=Policy(**policy), max_tokens=128_000)
+        thinks: Any = {"max_tokens": 128_000, "thinking": {"type": "adaptive"}}
+        ran = run(sim, "async-stream", policy=Policy(**policy), **thinks)
     for advice in (caplog.messages[-1], account.remedy(ran.told)):
         assert all(word in advice for word in named), advice
         assert not any(word in advice for word in not_named), advice
