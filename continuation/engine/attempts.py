@@ -408,6 +408,8 @@ class Attempts:
     """Returns the seconds in which attempts may still begin."""
     size: int = 0
     """Bytes of the caller's request."""
+    refusal: str = ""
+    """The status and name of the error that refused the first attempt; `""`: it was not read."""
     gathered: bool = False
     """The caller waits for a body, and the first attempt is answered by a stream."""
 
@@ -546,6 +548,7 @@ class Attempts:
         body = yield Read()
         if not isinstance(body, bytes):
             return body  # the body broke off: the caller gets that error
+        self.refusal = self.request.label(head, body)
         repaired = yield from self._repaired((head, body))
         if repaired is not None:
             self.recorder.ledger.record(error=f"{head.status} {repaired.code}")

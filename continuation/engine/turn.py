@@ -292,7 +292,9 @@ class Turn:
                 kind=reply.kind,
                 known_kind=known,
             )
-            error = None if reply.ok else str(reply.status)
+            refusal = "" if opening.unreadable is not None else self._attempts.refusal
+            known_as = refusal if refusal.split()[:1] == [str(reply.status)] else str(reply.status)
+            error = None if reply.ok else known_as
         else:
             opening = replace(opening, failed=True)
             error = type(reply).__name__

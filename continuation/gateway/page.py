@@ -19,7 +19,7 @@ from typing import Any
 from continuation.gateway.caller import Caller, Headers
 from continuation.gateway.turns import GOOD, Ended, Turns
 from continuation.ledger import Attempt
-from continuation.reports.account import remedy, summary
+from continuation.reports.account import remedy, summary, why
 from continuation.reports.report import SeamReport
 from continuation.reports.timeline import rows
 
@@ -79,12 +79,15 @@ def state(turns: Turns) -> dict[str, Any]:
         "failures": [
             {
                 "ago": round(time() - turn.at),
+                "count": count,
+                "id": turn.name,
                 "model": turn.report.model,
                 "outcome": turn.report.outcome,
-                "reason": turn.report.reason or turn.report.error,
+                "reason": why(turn.report),
+                "said": turns.said.get(turn.name),
                 "remedy": remedy(turn.report),
             }
-            for turn in reversed(turns.failures)
+            for count, turn in reversed(turns.failures.values())
         ],
         "outcomes": {name: n for name, n in counts.items() if " " not in name},
         "tokens": {name: n for name, n in counts.items() if " " in name},

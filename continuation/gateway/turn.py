@@ -30,6 +30,7 @@ from continuation.policy import lifted, shown
 from continuation.reports.report import ChainStore, Event, Retrying
 from continuation.types import Outcome, Request
 from continuation.wire.json_values import count_values
+from continuation.wire.request import message_of
 
 if TYPE_CHECKING:
     from continuation.gateway.asgi import Gateway
@@ -284,6 +285,8 @@ class GatewayTurn:
             if response.stream is not healed:
                 if log is not None:
                     log.drop()
+                if self._gateway.show_content and response.is_closed and response.is_error:
+                    self._gateway.turns.say(self._name, message_of(response.content))
                 await hand_over(self._caller, response, [turn_header])
                 return
             if log is not None:

@@ -26,6 +26,8 @@ MOST_BYTES = 64 << 20
 
 SHOWN = 20
 """How many ended turns, and how many failures, the page shows."""
+_MOST_SAID = 400
+"""Characters of what a provider said."""
 GOOD = frozenset({Outcome.COMPLETE, Outcome.HEALED, Outcome.UNTOUCHED})
 
 
@@ -54,8 +56,11 @@ class Turns:
         self.texts: dict[str, Callable[[], str]] = {}
         """By id, what returns the end of a turn's text, where that may be shown."""
         self.ended: deque[Ended] = deque(maxlen=SHOWN)
-        self.failures: deque[Ended] = deque(maxlen=SHOWN)
-        """The last turns that ended; the last of those whose outcome is not `GOOD`."""
+        """The last turns that ended."""
+        self.failures: OrderedDict[tuple[object, ...], tuple[int, Ended]] = OrderedDict()
+        """The last turns whose outcome is not `GOOD`: of equal ones how many, and the last."""
+        self.said: dict[str, str] = {}
+        """By id, the beginning of a provider's words about a refused request, if they are shown."""
         self._minutes: deque[tuple[int, Counter[str]]] = deque(maxlen=60)
         self._reports: OrderedDict[str, bytes | None] = OrderedDict()
         self._size = 0
@@ -108,7 +113,7 @@ class Turns:
         self.ended.append(turn)
         report, minute = turn.report, int(turn.at // 60)
         if report.outcome not in GOOD:
-            self.failures.append(turn)
+            self._fail(turn)
         if not self._minutes or self._minutes[-1][0] != minute:
             self._minutes.append((minute, Counter()))
         counts = self._minutes[-1][1]
@@ -116,6 +121,20 @@ class Turns:
         for kind, usage in (("delivered", report.turn), ("billed", report.billed)):
             counts[f"{kind} in"] += usage.prompt or 0
             counts[f"{kind} out"] += usage.output or 0
+
+    def _fail(self, turn: Ended) -> None:
+        report = turn.report
+        alike = turn.upstream, report.model, report.outcome, report.reason, report.error
+        count, _ = self.failures.pop(alike, (0, turn))
+        self.failures[alike] = count + 1, turn
+        if len(self.failures) > SHOWN:
+            self.failures.popitem(last=False)
+
+    def say(self, name: str, text: str) -> None:
+        """Keep the beginning of what a provider said of a refused request, while it is shown."""
+        shown = {turn.name for _, turn in self.failures.values()}
+        self.said = {each: said for each, said in self.said.items() if each in shown}
+        self.said[name] = text[:_MOST_SAID]
 
     @property
     def hour(self) -> Counter[str]:

@@ -64,6 +64,13 @@ def summary(report: Report) -> str:
     return text
 
 
+def why(report: Report) -> str | None:
+    """Return why a turn is not whole, with the server's name for an error; `None`: unknown."""
+    if report.error and report.reason == f"status {report.error.split()[0]}":
+        return f"status {report.error}"
+    return report.reason or report.error
+
+
 def costs(report: Report) -> tuple[str, str]:
     """Return the tokens of the turn as if uncut, and those billed for all attempts, in words."""
     return _tokens(report.turn), _tokens(report.billed)

@@ -339,6 +339,10 @@ class BaseRequest(ABC):
         """
         return None
 
+    def label(self, head: Head, body: bytes) -> str:
+        """Return the status of an error answer with the server's name for the error."""
+        return label_of(head.status, body)
+
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
         """Classify an error answer; an override may also adapt later requests to it."""
         busy = head.status in {408, 429} or head.status >= 500

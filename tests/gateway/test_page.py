@@ -197,3 +197,46 @@ def test_a_browser_shows_turns_as_they_grow(
         tab.until("document.querySelectorAll('#live li').length == 0")
         tab.until("document.querySelectorAll('#ended li').length == 4")
         assert tab.complaints == []
+
+
+REFUSED = Reply(
+    status=400, error=("invalid_request_error", "max_tokens: 9 is not allowed: Bernstein")
+)
+
+
+def test_equal_failures_are_one_entry_with_the_providers_reason(
+    fresh: Served, provider: Simulator
+) -> None:
+    for _ in range(3):
+        provider.script([REFUSED])
+        assert ask(fresh).status_code == 400
+    provider.script([REFUSED])
+    refused = ask(fresh, model="claude-haiku-4-5")
+    told = live(fresh)
+    assert [(each["model"], each["count"]) for each in told["failures"]] == [
+        ("claude-haiku-4-5", 1),
+        ("claude-opus-5", 3),
+    ]
+    first = told["failures"][0]
+    assert first["id"] == refused.headers["x-continuation-turn"]
+    assert first["reason"] == "status 400 invalid_request_error"
+    assert first["said"].startswith("max_tokens: 9")  # `--show-content` was said
+    assert {each["id"] for each in told["ended"]} >= {each["id"] for each in told["failures"]}
+
+
+def test_many_equal_failures_hide_no_other(fresh: Served, provider: Simulator) -> None:
+    for number in range(25):
+        provider.script([REFUSED])
+        ask(fresh, model="claude-sonnet-5" if number == 3 else "claude-opus-5")
+    counts = {each["model"]: each["count"] for each in live(fresh)["failures"]}
+    assert counts == {"claude-opus-5": 24, "claude-sonnet-5": 1}
+
+
+def test_what_a_provider_said_is_shown_only_where_content_is(
+    served: Served, sim: Simulator
+) -> None:
+    sim.script([REFUSED])
+    httpx2.post(served.url + PLACE, json=MESSAGES, headers=KEYS)
+    told = httpx2.get(f"{served.url}/continuation/live").text
+    assert "status 400 invalid_request_error" in told
+    assert "Bernstein" not in told
