@@ -13,7 +13,7 @@ from typing import Any
 
 from continuation.types import AttemptResult, Head, Mode, Stop, StreamError, TimeUp, Usage, short
 
-_COUNTS = tuple(name for name in Usage.__slots__ if name != "tools")
+_COUNTS = tuple(name for name in Usage.__slots__ if name not in {"tools", "estimated"})
 _REQUEST_IDS = ("request-id", "x-request-id", "apim-request-id")
 
 
@@ -51,7 +51,7 @@ class Attempt:
     error: str | None = None
     """Why it failed: a status or an exception's name; `None`: it did not."""
     discarded: bool = False
-    """Its answer is not part of the turn's answer; it was billed all the same."""
+    """A later attempt's answer counts in its place; it was billed all the same."""
     estimated: bool = False
     """`usage` is our estimate: the provider gave no count."""
     answered: bool = False
@@ -66,6 +66,9 @@ class Attempt:
     shown: float | None = None
     """Of a later attempt: seconds from the turn's beginning until its first bytes reached the
     caller's stream; they were held until then. `None`: unknown, or all of it was held."""
+    kept: int = 0
+    """Of a `discarded` one: characters of its text that the caller had been given already, so that
+    they are in the turn's answer; the later attempt's answer follows them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +106,15 @@ class Ledger:
         self.lessons: list[Lesson] = []
         self.error: str | None = None
         """The error of the last call that failed; `None`: none has."""
+        self.holds: Callable[[], bool] = bool
+        """Whether output is held back; the engine sets it."""
         self._now = now
         self._started = now()
+
+    @property
+    def held(self) -> bool:
+        """Whether output of the call under way has arrived that the caller does not have yet."""
+        return self.live is not None and self.holds()
 
     @property
     def seconds(self) -> float:
@@ -169,8 +179,21 @@ class Ledger:
         self.error = error or self.error
 
     def discard(self, start: int, end: int | None = None) -> None:
-        """Mark the calls in `attempts[start:end]` as not part of the turn's answer."""
+        """Mark the calls in `attempts[start:end]` as replaced by the answer of a later one."""
         self.attempts[start:end] = [replace(a, discarded=True) for a in self.attempts[start:end]]
+
+    def keep(self, starts: Mapping[int, int], end: int) -> None:
+        """Note how many characters of each call so far are in the answer, if it is discarded.
+
+        `starts`: where the text of a call begins in the answer, by its number; the first begins it.
+        `end`: the characters of the answer so far.
+        """
+        for index in reversed(range(len(self.attempts))):
+            attempt = self.attempts[index]
+            start = starts.get(attempt.number, 0 if attempt.mode is Mode.FIRST else end)
+            if attempt.error is None or attempt.answered:
+                self.attempts[index] = replace(attempt, kept=max(0, end - start))
+                end = min(end, start)
 
     def most_billed(self, ceiling: int, hop_ceiling: int | None) -> int:
         """Return the most output tokens that the turn can have been billed so far.
@@ -200,19 +223,27 @@ def delivered(attempts: Sequence[Attempt]) -> Usage:
             kept.append(attempt)
     made = total(kept)
     first = first or made
-    return replace(first, output=made.output, thinking=made.thinking, tools=made.tools)
+    return replace(
+        first,
+        output=made.output,
+        thinking=made.thinking,
+        tools=made.tools,
+        estimated=made.estimated,
+    )
 
 
 def total(attempts: Sequence[Attempt]) -> Usage:
     """Return the sum of all usages; a count that is unknown for every attempt stays `None`."""
     sums: dict[str, int] = {}
     tools: dict[str, int] = {}
+    estimated = False
     for attempt in attempts:
         if (usage := attempt.usage) is None:
             continue
+        estimated = estimated or usage.estimated
         for name in _COUNTS:
             if (count := getattr(usage, name)) is not None:
                 sums[name] = sums.get(name, 0) + count
         for name, count in (usage.tools or {}).items():
             tools[name] = tools.get(name, 0) + count
-    return Usage(**sums, tools=tools or None)
+    return Usage(**sums, tools=tools or None, estimated=estimated)

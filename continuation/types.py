@@ -152,6 +152,8 @@ class Usage:
     thinking: int | None = None
     tools: Mapping[str, int] | None = None
     """How often the provider ran its own tools, by the provider's names for these counts."""
+    estimated: bool = False
+    """`output` is our estimate, or a sum with one: the provider gave no final count."""
 
     @property
     def shown(self) -> int | None:

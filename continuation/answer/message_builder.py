@@ -698,6 +698,13 @@ class MessageBuilder:
         return self._client.text
 
     @property
+    def holds(self) -> bool:
+        """Whether something of the attempt under way has arrived that is not shown yet."""
+        if self._plan.mode is Mode.FIRST:
+            return self._replay.sent < len(self._replay.raw)
+        return self._gate.blind and not self._gate.flowing
+
+    @property
     def open_text(self) -> str:
         """The visible text that a recovery would continue, held text included."""
         tail, held = self._client.tail, self._client.held

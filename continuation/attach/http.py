@@ -44,7 +44,7 @@ from continuation.attach.journaled import (
 from continuation.attach.preparing import KEY, Preparation
 from continuation.attach.session import CLOSED, Session, as_stream, begin
 from continuation.attach.total_timeout import TotalTimeout, until
-from continuation.config import HEADER, parse
+from continuation.config import HEADER, check_names, parse
 from continuation.config import take as take_override
 from continuation.engine.commands import (
     Command,
@@ -497,9 +497,10 @@ class _StandIn:
     def build_request(self, *arguments: Any, **options: Any) -> httpx2.Request:
         """Build a request with the origin's method, which its class may have overridden."""
         request: httpx2.Request = self.origin.build_request(*arguments, **options)
+        # The SDKs turn what `send` raises into connection errors and try again; what is raised
+        # here, before that, reaches the caller as it is.
+        check_names(name for name, _ in request.headers.raw)
         if HEADER in request.headers:
-            # The SDKs turn what `send` raises into connection errors and try again; what is raised
-            # here, before that, reaches the caller as it is.
             parse(request.headers[HEADER])
         keeper = self._keeper
         if keeper is not None and self.engine.claims(request.method, request.url.path):

@@ -9,9 +9,9 @@ import logging
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from continuation import __version__
 from continuation.cli.exits import CommandError, Exit
@@ -87,7 +87,8 @@ class _Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"allow_abbrev": False, **options})
+        super().__init__(**options)
+        self.allow_abbrev = False
 
     def error(self, message: str) -> NoReturn:
         """End the program with the message, and with what was probably meant."""
@@ -104,9 +105,10 @@ class _Parser(argparse.ArgumentParser):
         found = list[str]()
         for action in self._actions:
             found += action.option_strings
-            if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - no public name
-                below: Iterable[_Parser] = action.choices.values()
-                found += [option for parser in below for option in parser.option_strings()]
+            below: object = getattr(action, "choices", None)  # of subcommands: name -> parser
+            if isinstance(below, dict):
+                parsers = cast("dict[str, _Parser]", below).values()
+                found += [option for parser in parsers for option in parser.option_strings()]
         return found
 
     def set_defaults(self, **defaults: Any) -> None:

@@ -23,7 +23,7 @@ from continuation.cli.screen import print_json, screen
 from continuation.cli.words import describe, limited
 from continuation.limits import find
 from continuation.policy import PolicyKeys
-from continuation.reports.account import costs, number
+from continuation.reports.account import costs, made, number
 from continuation.reports.report import (
     Escalating,
     Event,
@@ -372,7 +372,7 @@ class Demo:
                 str(attempt.mode),
                 number(attempt.limit),
                 number(attempt.usage.prompt if attempt.usage else None),
-                number(attempt.usage.output if attempt.usage else None),
+                made(attempt.usage),
                 f"{attempt.seconds:.2f}",
                 (attempt.stop or attempt.error or "-") + ", discarded" * attempt.discarded,
             )

@@ -51,11 +51,11 @@ class Live:
         coming = (self._characters - self._before) // 4
         made = sum(usage.output or 0 for usage in self._ended) + coming
         of = "" if self._total is None else f" of {self._total:,}"
-        speed = f"{made / max(now - self._began, 0.001):,.0f} tokens/s"
+        speed = f"~{made / max(now - self._began, 0.001):,.0f} tokens/s"
         parts = [f"{self._characters:,}{of} characters", speed, f"attempt {self._attempt}"]
         under_way = Usage(input=self._prompt_tokens(), output=coming)
         if (paid := price(self._model, None, [*self._ended, under_way])) is not None:
-            parts.append(f"about ${paid:.4f}")
+            parts.append(f"~${paid:.4f}")
         return ", ".join(parts)
 
     def _prompt_tokens(self) -> int:

@@ -36,7 +36,8 @@ def describe(event: Event) -> str:  # noqa: C901 - a case for each kind
             return f"attempt {event.attempt}: the stream was dropped"
         case Truncated():
             count = event.output_tokens
-            after = "" if count is None else f" after {count:,} tokens"
+            about = "~" * event.estimated
+            after = "" if count is None else f" after {about}{plural(count, 'token')}"
             return f"attempt {event.attempt} was cut{after}: {event.reason}"
         case Escalating():
             use = "only what follows the text already shown is used"

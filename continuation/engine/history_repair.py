@@ -172,7 +172,7 @@ def _named(function: object) -> str:
 
 def _log(changes: list[Change], code: str, tag: str, *, warn: bool) -> None:
     if warn:
-        logger.warning("the history was repaired (%s): %d changes", code, len(changes))
+        logger.warning("the history was repaired (%s; changes: %d)", code, len(changes))
     if warn and any(change.what == "drop_block" for change in changes):
         logger.warning("blocks of type %r were dropped: the server does not know them", tag)
     for change in changes if logger.isEnabledFor(logging.DEBUG) else ():

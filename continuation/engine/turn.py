@@ -224,6 +224,7 @@ class Turn:
         gathered = self._attempts.gathered
         yield Attach(gathered)
         self._answer = self._attempts.request.answer(self.policy)
+        self._ledger.holds = lambda: self._answer.holds
         if gathered:
             result = self._ended((yield StreamBody(self._answer.gather(head))))
         elif (ended := (yield from self._read_first(head))) is None:
@@ -338,7 +339,8 @@ class Turn:
         if result.unmetered_text:  # a stream that broke off has no final count
             usage = result.usage or Usage()
             estimated = max(usage.output or 0, estimate(result.unmetered_text, request.model))
-            result = replace(result, usage=replace(usage, output=estimated), estimated=True)
+            usage = replace(usage, output=estimated, estimated=True)
+            result = replace(result, usage=usage, estimated=True)
         for at, verdict in answer.seams():
             self.recorder.seam(at, verdict, inside)
         self._ledger.record(result)
@@ -346,7 +348,8 @@ class Turn:
             output = result.usage.output if result.usage else None
             broken_off = isinstance(result.error, TimeUp)
             reason = result.raw or (str(result.error) if broken_off else "dropped")
-            self.recorder.tell(Truncated(self._ledger.sent, reason, self._ledger.limit, output))
+            told = self._ledger.sent, reason, self._ledger.limit, output, result.estimated
+            self.recorder.tell(Truncated(*told))
         return result
 
     def _situation(self, result: AttemptResult) -> Situation:
@@ -446,6 +449,9 @@ class Turn:
         succeeded. Otherwise only what follows the shown text is used, or only its calls.
         """
         kept, kept_mode, count = self._answer, self._mode, len(self._ledger.attempts)
+        if not replaces:
+            starts = {seam.attempt: seam.at for seam in self.recorder.seams if not seam.argument}
+            self._ledger.keep(starts, len(kept.text))
         number = self._ledger.sent + 1
         if action in {Action.ESCALATE, Action.ESCALATE_BEHIND} and limit is not None:
             self.recorder.tell(Escalating(number, limit, replaces))

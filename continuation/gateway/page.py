@@ -66,6 +66,7 @@ def state(turns: Turns) -> dict[str, Any]:
             "model": recorder.model,
             "seconds": round(recorder.ledger.seconds, 3),
             "waits": recorder.ledger.live is None,
+            "held": recorder.ledger.held,
         }
         for name, (upstream, recorder) in turns.live.items()
     ]

@@ -121,6 +121,7 @@ class Turns:
         for kind, usage in (("delivered", report.turn), ("billed", report.billed)):
             counts[f"{kind} in"] += usage.prompt or 0
             counts[f"{kind} out"] += usage.output or 0
+            counts[f"{kind} estimated"] += usage.estimated
 
     def _fail(self, turn: Ended) -> None:
         report = turn.report

@@ -393,7 +393,9 @@ class Journal(SessionReader):
     def _note_repair(self, changes: int) -> None:
         key = str(self._state.turns[-1].number) if self._state.turns else ""
         if key not in self._state.repaired:
-            logger.warning("journal %s: the history was closed, %d changes", self.session, changes)
+            logger.warning(
+                "journal %s: the history was closed (changes: %d)", self.session, changes
+            )
             if not self.readonly and not self._closed:
                 self._append(("repair", key, None), durable=False)
 

@@ -43,6 +43,13 @@ def number(count: int | None) -> str:
     return "-" if count is None else f"{count:,}"
 
 
+def made(usage: Usage | None) -> str:
+    """Return a usage's output tokens; `~` before an estimate, `-` for `None`."""
+    if usage is None or usage.output is None:
+        return "-"
+    return f"{'~' * usage.estimated}{usage.output:,}"
+
+
 def plural(count: int, noun: str) -> str:
     """Return a count with its noun, with an `s` unless the count is 1."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
@@ -73,11 +80,26 @@ def why(report: Report) -> str | None:
 
 def costs(report: Report) -> tuple[str, str]:
     """Return the tokens of the turn as if uncut, and those billed for all attempts, in words."""
-    return _tokens(report.turn), _tokens(report.billed)
+    return _tokens(report.turn), "at least " * is_partial(report) + _tokens(report.billed)
+
+
+def is_partial(report: Report) -> bool:
+    """Whether the sum of what was billed lacks the prompt or the output of an attempt."""
+    paid = [each.usage or Usage() for each in report.attempts if each.answered and not each.saved]
+    counts = zip(*((usage.prompt, usage.output) for usage in paid), strict=True)
+    return any(None in each and any(count is not None for count in each) for each in counts)
+
+
+def dollars(report: Report) -> str:
+    """Return what was billed, after a comma, `~` before a sum that is not exact; `""`: unknown."""
+    if (cost := report.cost) is None:
+        return ""
+    return f", {'~' * (report.billed.estimated or is_partial(report))}${cost:.4f}"
 
 
 def _tokens(usage: Usage) -> str:
-    return f"{number(usage.prompt)} tokens in, {number(usage.output)} out"
+    noun = "token" if usage.prompt == 1 else "tokens"
+    return f"{number(usage.prompt)} {noun} in, {made(usage)} out"
 
 
 def account(report: Report) -> str:
@@ -86,12 +108,14 @@ def account(report: Report) -> str:
     for attempt in report.attempts:
         limit = "no limit" if attempt.limit is None else f"limit {attempt.limit:,}"
         end = attempt.error or attempt.stop or "no end"
-        note = ", discarded" if attempt.discarded else ", saved" if attempt.saved else ""
+        note = ", saved" * attempt.saved
+        if attempt.discarded:
+            note = ", discarded"
+            if attempt.kept:
+                note = f", {plural(attempt.kept, 'character')} kept, the rest discarded"
         line = f"{limit}, {_tokens(attempt.usage or Usage())}, {end}, {attempt.seconds:.1f} s{note}"
         lines.append(f"  {attempt.number} {attempt.mode}: {line}")
-    price = report.cost
-    paid = "" if price is None else f", ${price:.4f}"
-    lines.append(f"  billed: {_tokens(report.billed)}{paid}")
+    lines.append(f"  billed: {costs(report)[1]}{dollars(report)}")
     return "\n".join(lines)
 
 

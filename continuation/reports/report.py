@@ -42,6 +42,8 @@ class Truncated:
     """The output limit it was sent with, in tokens; `None`: none was set."""
     output_tokens: int | None
     """Its output tokens, by the provider's count or our estimate; `None`: unknown."""
+    estimated: bool = False
+    """`output_tokens` is our estimate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,9 +292,11 @@ class TruncatedAnswerError(Exception):
         """The visible text so far; of a stream, all of it has been shown."""
         self.body = body
         """The answer so far, as a body in the provider's format; `None` for a stream."""
+        from continuation.reports.account import plural
+
+        count = plural(len(text), "character")
         super().__init__(
-            f"the answer is not whole: {report.outcome} ({report.reason}),"
-            f" {len(text):,} characters in hand"
+            f"the answer is not whole: {report.outcome} ({report.reason}), {count} in hand"
         )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from html import escape
 
 from continuation.ledger import Attempt
-from continuation.reports.account import costs, number, plural, summary
+from continuation.reports.account import costs, dollars, made, number, plural, summary
 from continuation.reports.report import Report, SeamReport
 from continuation.types import Usage
 
@@ -70,7 +70,7 @@ class TimelineRow:
     """When output was shown first; it was held until then."""
     ended: float
     kind: str
-    """`in`: part of the answer; `out`: not part of it; `error`: the attempt failed."""
+    """`in`: in the answer, or some of it; `out`: not in it; `error`: the attempt failed."""
     what: str
     fate: str
     seam: str | None
@@ -81,7 +81,7 @@ def rows(attempts: Iterable[Attempt], seams: Iterable[SeamReport]) -> Iterator[T
     seam_of, ended = {seam.attempt: seam for seam in seams}, 0.0
     for attempt in attempts:
         seam = seam_of.get(attempt.number)
-        out = attempt.discarded or attempt.saved
+        out = attempt.discarded and not attempt.kept
         end = attempt.begun + attempt.seconds
         yield TimelineRow(
             name=f"{attempt.number} {attempt.mode}",
@@ -89,7 +89,7 @@ def rows(attempts: Iterable[Attempt], seams: Iterable[SeamReport]) -> Iterator[T
             begun=attempt.begun,
             shown=attempt.begun if attempt.shown is None else min(attempt.shown, end),
             ended=end,
-            kind="error" if attempt.error else "out" if out else "in",
+            kind="error" if attempt.error and not attempt.kept else "out" if out else "in",
             what=_attempt_text(attempt),
             fate=_fate(attempt),
             seam=None if seam is None else _seam_text(seam),
@@ -99,7 +99,8 @@ def rows(attempts: Iterable[Attempt], seams: Iterable[SeamReport]) -> Iterator[T
 
 def _seam_text(seam: SeamReport) -> str:
     where = f"a seam at character {seam.at:,}: {seam.kind}"
-    return f"{where}, {plural(seam.dropped, 'character')} said again and left out"
+    left_out = f", {plural(seam.dropped, 'character')} said again and left out"
+    return where + left_out * bool(seam.dropped)
 
 
 def _rows(report: Report, longest: float) -> Iterator[str]:
@@ -139,21 +140,25 @@ def _text(x: int, y: int, text: str, *, rgb: str = _DARK, size: int = 12, weight
 def _fate(attempt: Attempt) -> str:
     """Return how an attempt ended, in at most 40 characters."""
     of = "" if attempt.limit is None else f" of {attempt.limit:,}"
-    count = "" if attempt.usage is None else f"{number(attempt.usage.output)}{of} tokens, "
+    noun = "token" if attempt.usage and attempt.usage.output == 1 and not of else "tokens"
+    count = "" if attempt.usage is None else f"{made(attempt.usage)}{of} {noun}, "
     return f"{count}{attempt.error or attempt.stop or 'no end'}"[:40]
 
 
 def _attempt_text(attempt: Attempt) -> str:
-    note = " not in the answer" * attempt.discarded + " not paid again" * attempt.saved
-    return f"{attempt.seconds:.2f} s, {_fate(attempt)}{',' * bool(note)}{note}"
+    notes = [f"{attempt.seconds:.2f} s", _fate(attempt)]
+    if attempt.kept:
+        notes.append(f"{plural(attempt.kept, 'character')} of it in the answer")
+    elif attempt.discarded:
+        notes.append("not in the answer")
+    return ", ".join([*notes, *["not paid again"] * attempt.saved])
 
 
 def _result(report: Report) -> Iterator[tuple[str, str]]:
     good = report.outcome in _WHOLE
     yield f"{summary(report)}, {report.seconds:.1f} s", _GOOD if good else _BAD
     turn, billed = costs(report)
-    price = "" if report.cost is None else f", ${report.cost:.4f}"
-    yield f"delivered: {turn}; billed: {billed}{price}", _PALE
+    yield f"delivered: {turn}; billed: {billed}{dollars(report)}", _PALE
 
 
 def fragment(report: Report) -> str:
@@ -162,7 +167,7 @@ def fragment(report: Report) -> str:
     attempts = [
         (
             str(a.number), str(a.mode), number(a.limit), a.error or a.stop or "no end",
-            number((a.usage or Usage()).prompt), number((a.usage or Usage()).output),
+            number((a.usage or Usage()).prompt), made(a.usage),
             f"{a.begun:.2f}", f"{a.seconds:.2f}", a.request_id or "-",
         )
         for a in report.attempts

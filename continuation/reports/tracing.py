@@ -114,6 +114,7 @@ class Spans:
                     "continuation.attempt": attempt.number,
                     "continuation.mode": str(attempt.mode),
                     "continuation.discarded": attempt.discarded,
+                    "continuation.estimated": attempt.estimated or None,
                     "continuation.request_id": attempt.request_id,
                 }
             ),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from continuation.answer.blocks import (
     ENDED,
@@ -76,7 +77,7 @@ class MessagesCodec(WireCodec):
         if not usage:
             return None
         details = as_json(usage.get("output_tokens_details"))
-        counts = {name: as_int(usage.get(key)) for name, key in _COUNTS.items()}
+        counts: dict[str, Any] = {name: as_int(usage.get(key)) for name, key in _COUNTS.items()}
         tools = dict[str, int]()
         for name, value in as_json(usage.get(_TOOLS)).items():
             if (count := as_int(value)) is not None:

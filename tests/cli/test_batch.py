@@ -170,7 +170,7 @@ def test_a_terminal_has_a_bar(
     assert status == Exit.WHOLE
     assert "4 of 4" in seen
     assert "a second" in seen
-    assert "about $" in seen
+    assert "~$" in seen
     assert "━" in seen
 
 

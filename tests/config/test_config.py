@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import logging
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import anthropic
 import httpx2
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.sdks.messages import NEW, ask, limits
 
 import continuation
 from continuation import Policy
 from continuation.cli import main
-from continuation.config import ENVIRONMENT, Config, ConfigError, Layer, VendorTable, load
+from continuation.config import (
+    ENVIRONMENT,
+    Config,
+    ConfigError,
+    Layer,
+    VendorTable,
+    doubts,
+    load,
+)
+from continuation.config.doubts import about_glob
 from continuation.policy import KEYS
 from continuation.simulator import Reply, Simulator, Text
 
@@ -388,3 +401,129 @@ def test_run_reads_the_working_directory_and_says_so(
     told = capsys.readouterr()
     assert (status, told.out) == (1, "One, ")
     assert "policies from continuation.toml (in the working directory)" in told.err
+
+
+# --- what is misspelled -------------------------------------------------------------------------
+
+MISSPELLED: list[tuple[str, str]] = [
+    ('[defaults]\nchain_store = "memroy"', "did you mean 'memory'? It must be 'memory', 'off'"),
+    ('[defaults]\nchain_store = "OFF"', "did you mean 'off'?"),
+    ('[defaults]\nchain_store = "chains"', "with a folder or a suffix: ./NAME, NAME.db"),
+    ('[defaults]\nchain_store = "postgres:/h/d"', "is no URL: write postgresql://"),
+    ('[defaults]\nchain_store = "postgresql//h/d"', "is no URL: write postgresql://"),
+    ('[defaults]\nlearned_file = "off"', "learned_file = 'off': must be a postgresql:// URL or"),
+    ('[gateway]\njournal = "jornal"', "journal = 'jornal': must be a postgresql:// URL or"),
+    ("[defaults]\nclamp_limit = true", "did you mean 'clamp'?"),
+    ("[defaults]\nrecoveries = 2", "did you mean 'max_recoveries'?"),
+    ('[models."gpt-5"]\nclampp = true', "did you mean 'clamp'?"),
+    ('[vendors.x]\nbase_uri = "a.example.com"', "base_url is missing (not 'base_uri')"),
+    ('[vendors.x]\nbase_url = "a.b"\nbase_uri = "c.d"', "did you mean 'base_url'?"),
+    ('[vendors.x]\nbase_url = "a.b"\nlik = "vllm"', "did you mean 'like'?"),
+    ('[upstreams.x]\nbase_uri = "https://a"', "did you mean 'base_url'?"),
+    ('[upstreams.x.headrs]\na = "b"', "did you mean 'headers'?"),
+    ("[gateway]\nmax_stream = 3", "did you mean 'max_streams'?"),
+    ('[model."claude-*"]\nclamp = true', "did you mean 'models'?"),
+    ("[gatway]\nmax_streams = 3", "did you mean 'gateway'?"),
+    ("[gateway]\nmax_turn_seconds = 3", "does not belong here; put it under [defaults]"),
+    ("[defaults]\nmax_streams = 3", "does not belong here; put it under [gateway]"),
+    ('[defaults]\nbase_url = "x"', "put it under [upstreams.NAME], or under [vendors.NAME]"),
+    ('[gateway]\nbase_url = "x"', "put it under [upstreams.NAME], or under [vendors.NAME]"),
+    ("max_streams = 3", "put it under [gateway]"),
+]
+
+
+@pytest.mark.parametrize(("text", "part"), MISSPELLED)
+def test_what_is_misspelled_is_answered_with_what_is_meant(
+    tmp_path: Path, text: str, part: str
+) -> None:
+    assert part in mistake(write(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    "name", ["memory", "off", "chains.db", "./chains", "data/chains", "~/chains", "C:\\chains"]
+)
+def test_a_store_is_a_word_or_a_path(name: str) -> None:
+    assert Policy(chain_store=name).chain_store == name
+
+
+@pytest.mark.parametrize(
+    ("glob", "near"),
+    [
+        ("claud-*", "claude*"),
+        ("Claud-*", "claude*"),
+        ("claude-oppus-*", "claude-opus*"),
+        ("gtp-5*", "gpt-5*"),
+        ("gpt5*", "gpt-5*"),
+        ("gemni-*", "gemini*"),
+    ],
+)
+def test_a_glob_that_is_nearly_a_known_models_is_logged(
+    glob: str, near: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path, f'[models."{glob}"]\nclamp = true\n')
+    for _ in range(2):  # once in a process
+        assert load(path).policy_for(glob).clamp
+    [record] = [each for each in caplog.records if glob in each.getMessage()]
+    assert record.levelno == logging.WARNING
+    assert f"fits no model in our table; did you mean {near!r}?" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    "glob",
+    ["*", "claude-*", "Claude-*", "us.anthropic.claude-*", "anthropic/*", "gpt-4o-mini", "*opus*",
+     "ft:gpt-4o:acme", "openrouter/anthropic/claude-*", "o[13]*"],
+)  # fmt: skip
+def test_a_glob_of_known_models_is_no_doubt(glob: str) -> None:
+    assert [*about_glob("t", glob)] == []
+
+
+@pytest.mark.parametrize("glob", ["my-model", "gpt-9*", "claude-opus-11*", "llama-9*", "zephyr*"])
+def test_a_glob_of_unknown_models_is_no_warning(
+    glob: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path, f'[models."{glob}"]\nclamp = true\n')
+    with caplog.at_level(logging.INFO, logger="continuation"):
+        assert load(path).policy_for(glob).clamp
+    [record] = [each for each in caplog.records if glob in each.getMessage()]
+    assert record.levelno == logging.INFO
+
+
+@settings(max_examples=examples(300))
+@given(st.text("ab*?", max_size=4), st.text("ab*?", max_size=4))
+def test_two_globs_overlap_if_a_name_fits_both(one: str, other: str) -> None:
+    names = ("".join(each) for size in range(7) for each in itertools.product("ab", repeat=size))
+    fits = any(fnmatchcase(name, one) and fnmatchcase(name, other) for name in names)
+    assert doubts._overlap(one, other) == fits == doubts._overlap(other, one)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("CONTINUATION_CONFG", "did you mean CONTINUATION_CONFIG?"),
+        ("CONTINUATION_CONFIG_FILE", "did you mean CONTINUATION_CONFIG?"),
+        ("CONTINUATON_CONFIG", "did you mean CONTINUATION_CONFIG?"),
+        ("CONTINUATION_TOKN", "did you mean CONTINUATION_TOKEN?"),
+        ("CONTINUATION_MAX_RECOVERIES", "write max_recoveries into the file"),
+        ("CONTINUATION_DATABASE_URL", ""),
+        ("OTHER_CONFIG", ""),
+    ],
+)
+def test_a_misspelled_environment_variable_is_logged(
+    name: str, meant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "secret")
+    told = [text for text, _ in doubts.about_environment() if name in text]
+    assert [meant in text for text in told] == [True] * bool(meant)
+    assert "secret" not in str(told)
+
+
+def test_check_tells_doubts_and_is_content(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, '[models."claud-*"]\nclamp = true\n')
+    assert main(["config", "check", str(path)]) == 0
+    assert "note: " in (out := capsys.readouterr().out)
+    assert "did you mean 'claude*'?" in out
+    assert main(["config", "check", str(path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["mistakes"], len(told["doubts"])) == ([], 1)

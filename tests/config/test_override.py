@@ -284,6 +284,37 @@ def test_a_malformed_header_is_an_error_before_anything_is_sent(
     assert sim.requests == []
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("x-continuaton", "did you mean 'x-continuation'?"),
+        ("X-Continuaiton", "did you mean 'x-continuation'?"),
+        ("x-continuation-tokn", "did you mean 'x-continuation-token'?"),
+        ("x-continuation-max-recoveries", "there is none of that name"),
+        ("x-contination", "did you mean 'x-continuation'?"),
+    ],
+)
+@both
+def test_a_misspelled_header_is_an_error_before_anything_is_sent(
+    sim: Simulator, name: str, said: str, kind: Any
+) -> None:
+    with Way(kind) as way, pytest.raises(ValueError, match="header ") as caught:
+        way.do(way.healing(sim.url).messages.create(**ask(), extra_headers={name: "off"}))
+    assert said in str(caught.value)
+    assert sim.requests == []
+
+
+@both
+def test_headers_of_others_pass(sim: Simulator, kind: Any) -> None:
+    headers = {
+        "x-correlation-id": "1", "x-content-type-options": "nosniff", "x-client-name": "c",
+        "x-continuation-token": "t", "x-ms-continuation": "1", "x-custom": "1",
+    }  # fmt: skip
+    with Way(kind) as way:
+        way.do(way.healing(sim.url).messages.create(**ask(), extra_headers=headers))
+    assert headers.items() <= {**sim.posts[0].headers}.items()
+
+
 def test_a_malformed_header_on_a_foreign_request_object_is_an_error_of_send(
     sim: Simulator,
 ) -> None:

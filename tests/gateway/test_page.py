@@ -15,7 +15,7 @@ from support.browser import CHROMIUM, browsing
 from support.gateways import KEYS, MESSAGES, URLS, Served, begin, serving, until
 from support.sdks.turn import cut, end
 
-from continuation.simulator import Reply, Simulator
+from continuation.simulator import Reply, Simulator, Text, ToolUse
 
 PLACE = f"/anthropic{URLS['anthropic-messages']}"
 TOKEN = "secret/1"
@@ -105,6 +105,80 @@ def test_a_turn_is_told_while_it_is_under_way_and_when_it_has_ended(
     assert told["failures"] == []
     assert told["tokens"]["billed in"] > told["tokens"]["delivered in"] > 0
     assert "quick" not in json.dumps({**told, "live": []})
+
+
+def test_a_call_that_is_held_is_not_told_as_delivered(fresh: Served, provider: Simulator) -> None:
+    gate = threading.Event()
+    call = ToolUse("Write", json.dumps({"path": "a.txt", "content": "x" * 400}))
+    provider.script(
+        [Reply([Text("I write. "), call], stop="tool_use", gate=gate, gate_at=12, deltas=40)]
+    )
+    with begin(fresh, {**MESSAGES, "stream": True}, token=TOKEN) as line:
+        until(lambda: bool(provider.posts) and provider.posts[0].sent == 12)
+        until(lambda: live(fresh)["live"][0]["held"])
+        gate.set()
+        while b"message_stop" not in line.recv(65_536):
+            pass
+    until(lambda: live(fresh)["ended"])
+
+
+def test_text_that_is_passed_on_is_not_told_as_held(fresh: Served, provider: Simulator) -> None:
+    gate = threading.Event()
+    provider.script([end(LONG, gate=gate, gate_at=6)])
+    with begin(fresh, {**MESSAGES, "stream": True}, token=TOKEN) as line:
+        until(lambda: bool(provider.posts) and provider.posts[0].sent == 6)
+        until(lambda: LONG[:20] in live(fresh)["live"][0].get("text", ""))
+        assert not live(fresh)["live"][0]["held"]
+        gate.set()
+        while b"message_stop" not in line.recv(65_536):
+            pass
+
+
+def test_tokens_with_an_estimate_in_them_are_told_as_such(
+    fresh: Served, provider: Simulator
+) -> None:
+    provider.script([end(LONG)])
+    ask(fresh, stream=True)
+    assert "billed estimated" not in live(fresh)["tokens"]
+    provider.script([end(LONG, drop=8, deltas=40), end(LONG)])
+    ask(fresh, stream=True)
+    assert live(fresh)["tokens"]["billed estimated"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
+def test_a_browser_shows_what_waits_and_what_is_held(
+    fresh: Served, provider: Simulator, tmp_path: Path
+) -> None:
+    place = fresh.url.replace("//", f"//anybody:{TOKEN.replace('/', '%2F')}@")
+    wide = "[...document.querySelectorAll('#live .row:last-of-type .track i')]"
+    drawn = f"{wide}.filter(i => i.offsetParent && i.offsetWidth > 0 && !i.matches('.wait')).length"
+    busy = Reply(status=529, error=("overloaded_error", "busy"), headers={"retry-after": "4"})
+    provider.script([cut(LONG), busy, end("It ends here, as it must.")])
+    body = {**MESSAGES, "stream": True}
+    with browsing(tmp_path) as tab:
+        tab.size(1200, 900)
+        with begin(fresh, body, token=TOKEN) as line:
+            tab.do("Page.navigate", url=place)
+            tab.until("document.querySelector('#live')?.innerText.includes('waiting')")
+            assert tab.value(drawn) == 0
+            tab.picture(tmp_path / "waiting.png")
+            while b"message_stop" not in line.recv(65_536):
+                pass
+        gate = threading.Event()
+        call = ToolUse("Write", json.dumps({"path": "a.txt", "content": "x" * 400}))
+        held = Reply([Text("I write. "), call], stop="tool_use", gate=gate, gate_at=12, deltas=40)
+        provider.script([held])
+        with begin(fresh, body, token=TOKEN) as line:
+            tab.until("document.querySelector('#live').innerText.includes('under way, held')")
+            striped = f"{wide}.some(i => i.matches('.held') && i.offsetWidth > 2)"
+            tab.until(striped)
+            tab.picture(tmp_path / "held.png")
+            gate.set()
+            while b"message_stop" not in line.recv(65_536):
+                pass
+        tab.until("document.querySelectorAll('#live li').length == 0")
+        assert tab.complaints == []
 
 
 def test_a_failure_comes_with_its_reason_and_what_helps(fresh: Served, provider: Simulator) -> None:

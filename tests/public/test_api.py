@@ -45,7 +45,7 @@ FUNCTIONS = {
 }
 CLASSES = {
     "Attempt": "number mode limit stop usage request_id seconds error discarded estimated answered "
-    "begun answer_id saved shown",
+    "begun answer_id saved shown kept",
     "BatchResult": "index id answer report error",
     "Escalating": "attempt limit replaces",
     "Finished": "report",
@@ -68,8 +68,8 @@ CLASSES = {
     "learned repairs calls host characters chain",
     "Resume": "kind characters resumable attempts not_started unknown abandoned unsent",
     "Retrying": "attempt error seconds replaces",
-    "Truncated": "attempt reason limit output_tokens",
-    "Usage": "input cached cache_write output thinking tools",
+    "Truncated": "attempt reason limit output_tokens estimated",
+    "Usage": "input cached cache_write output thinking tools estimated",
     "Violation": "code path message repair",
 }
 JOURNAL = {"Fenced", "Journal", "JournalError", "LeaseHeld", "OutcomeUnknown"}

@@ -203,9 +203,10 @@ def test_every_count_a_price_depends_on_is_told(sim: Simulator) -> None:
     cut = Reply([Text("One, ")], stop="max_tokens", usage={**first, "output_tokens": 1000})
     sim.script([cut, Reply([Text("One, two.")], usage={**first, "output_tokens": 1200})])
     told = run(sim, "sync").told.as_dict()
-    once = {"input": 10, "cached": 400, "cache_write": 50, "thinking": 0}
+    once = {"input": 10, "cached": 400, "cache_write": 50, "thinking": 0, "estimated": False}
     twice = {
         **{name: 2 * count for name, count in once.items()},
+        "estimated": False,
         "tools": {"web_search_requests": 2},
     }
     assert told["turn"] == {**once, "output": 1200, "tools": ran}

@@ -10,14 +10,16 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from support.sdks import chat, messages, responses
 from support.sdks.messages import run
 from support.sdks.turn import FAST
 
-from continuation import Report
+from continuation import Report, Truncated, TruncatedAnswerError
+from continuation.cli.words import describe
 from continuation.ledger import Attempt
 from continuation.reports.report import CallReport, SeamReport
-from continuation.reports.timeline import page, svg
-from continuation.simulator import Reply, Scenario, Simulator, Text
+from continuation.reports.timeline import page, rows, svg
+from continuation.simulator import Reply, Scenario, Simulator, Text, ToolUse
 from continuation.types import Change, Mode, Outcome, Usage
 
 EVIL = """<script src="http://x.test/x.js">alert('1')</script>&"><img src=x onerror="alert(2)">"""
@@ -66,6 +68,114 @@ def test_turns_share_one_axis() -> None:
     bars = [float(bar.get("width", 0)) for bar in ET.fromstring(svg(("a", short), ("b", long)))
             .iter(f"{SVG}rect") if bar.get("height") == "12"]  # fmt: skip
     assert bars[1] == pytest.approx(4 * bars[0], rel=0.01)
+
+
+# --- what is an estimate, and what became of each attempt ----------------------------------------
+
+BROKEN = [
+    pytest.param(messages, {"max_tokens": 8000}, id="messages"),
+    pytest.param(chat, {"max_tokens": 8000}, id="chat"),
+    pytest.param(responses, {"max_output_tokens": 8000}, id="responses"),
+]
+"""Of Gemini nothing is estimated: each chunk has the count so far."""
+
+
+def half_call() -> list[Reply]:
+    call = ToolUse("Write", json.dumps({"path": "a.txt", "content": "x" * 4000}))
+    return [
+        Reply([Text(TEXT[:9400]), replace(call, cut=2000)], stop="max_tokens"),
+        Reply([Text(TEXT[:9400]), call], stop="tool_use"),
+    ]
+
+
+@pytest.mark.parametrize(("sdk", "limit"), BROKEN)
+def test_an_estimate_is_marked_wherever_it_is_told(sdk: Any, limit: dict[str, Any]) -> None:
+    with Simulator(TEXT, Scenario(manner="anchor", deltas=40)) as sim:
+        sim.script([Reply([Text(TEXT)], drop=200, deltas=40)])
+        ran = sdk.run(sim, "sync-stream", policy=FAST, **limit)
+    report = ran.told
+    first, last = report.attempts[0], report.attempts[-1]
+    assert (first.estimated, last.estimated) == (True, False)
+    assert first.usage is not None
+    wanted = f"~{first.usage.output:,}"
+    both = f"~{report.billed.output:,}"
+    assert f"{wanted} out, " in str(report)
+    assert f"{both} out" in str(report).splitlines()[-1]
+    drawn = report.to_html()
+    for told in (drawn, report._repr_html_(), svg(("", report))):
+        assert f"{wanted} of {first.limit:,} tokens" in told
+        assert f"{both} out" in told
+    assert f">{wanted}<" in drawn  # in its table
+    assert f"{last.usage and last.usage.output:,}" in drawn
+    assert f"~{last.usage and last.usage.output:,}" not in drawn
+    document = json.loads(json.dumps(report.as_dict()))
+    flags = {name: document[name]["estimated"] for name in ("turn", "billed", "discarded")}
+    assert flags == {"turn": True, "billed": True, "discarded": False}
+    assert document["attempts"][0]["usage"]["estimated"]
+    assert Report.from_dict(document) == report
+    [cut] = [event for event in ran.events if isinstance(event, Truncated)]
+    assert cut.estimated
+    if report.cost is not None:
+        assert f"~${report.cost:.4f}" in str(report)
+
+
+def test_a_sum_that_lacks_an_attempt_says_so() -> None:
+    report = healed()
+    exact = str(report).splitlines()[-1]
+    assert "at least" not in exact
+    assert "~" not in str(report)
+    unknown = replace(report.attempts[0], usage=Usage(output=1000))
+    lacking = replace(report, attempts=(unknown, *report.attempts[1:]))
+    assert "billed: at least " in str(lacking)
+    assert "billed: at least " in lacking.to_html()
+    if report.cost is not None:
+        assert "~$" in str(lacking)
+
+
+@pytest.mark.parametrize("sdk", [messages, chat])
+def test_text_of_an_attempt_that_was_made_again_is_in_the_answer(sdk: Any) -> None:
+    with Simulator(TEXT) as sim:
+        sim.script(half_call())
+        report = sdk.run(sim, "sync-stream", policy=FAST, max_tokens=5000).told
+    assert report.outcome == "healed"
+    first, last = report.attempts
+    assert (first.discarded, first.kept, last.kept) == (True, 9400, 0)
+    [drawn, _] = rows(report.attempts, report.seams)
+    assert drawn.kind == "in"
+    assert drawn.what.endswith("9,400 characters of it in the answer")
+    assert "not in the answer" not in report.to_html()
+    assert "9,400 characters kept, the rest discarded" in str(report)
+
+
+def test_an_attempt_of_which_nothing_was_given_is_not_in_the_answer() -> None:
+    with Simulator(TEXT) as sim:
+        sim.script(half_call())
+        report = messages.run(sim, "sync", policy=FAST, max_tokens=5000).told
+    first = report.attempts[0]
+    assert (first.discarded, first.kept) == (True, 0)
+    [drawn, _] = rows(report.attempts, report.seams)
+    assert drawn.kind == "out"
+    assert drawn.what.endswith("not in the answer")
+
+
+def test_an_answer_that_was_saved_is_in_the_answer() -> None:
+    report = healed()
+    saved = replace(report, attempts=(replace(report.attempts[0], saved=True),))
+    [drawn] = rows(saved.attempts, ())
+    assert drawn.kind == "in"
+    assert drawn.what.endswith("not paid again")
+
+
+def test_one_of_a_kind_is_told_in_the_singular() -> None:
+    report = healed()
+    one = Attempt(1, Mode.FIRST, None, "end", Usage(input=1, output=1), None, 1.0)
+    single = replace(report, attempts=(one,))
+    assert "1 token in, 1 out" in str(single)
+    assert "1 token, end" in single.to_html()
+    assert "1 token:" in describe(Truncated(1, "max_tokens", 9, 1))
+    assert "1 character in hand" in str(TruncatedAnswerError(single, "x", None))
+    told = " ".join([str(single), single.to_html()])
+    assert not re.search(r"\b1 (tokens|attempts|characters)\b", told)
 
 
 class _Tags(HTMLParser):

@@ -39,6 +39,8 @@ class Tally:
         self._failed = self._cut = self._in_a_row = 0
         """Failed requests; answers not whole; errors in a row that all others would have too."""
         self._input = self._output = 0
+        self._estimated = False
+        """Whether the output tokens are an estimate, or a sum with one."""
         self._cost: float | None = None
         self._slowest: list[tuple[float, int, str]] = []
         self._began = self._last = time.monotonic()
@@ -49,6 +51,7 @@ class Tally:
         if report is not None:
             self._input += report.billed.prompt or 0
             self._output += report.billed.output or 0
+            self._estimated = self._estimated or report.billed.estimated
             if (cost := report.cost) is not None:
                 self._cost = (self._cost or 0.0) + cost
             slow = report.seconds, result.index, result.id
@@ -98,7 +101,7 @@ class Tally:
         rate, left = came / max(now - self._began, 0.001), max(self._lines.count - self._done, 0)
         parts = [f"{self._done:,} of {self._lines.count:,}", f"{rate:,.1f} a second"]
         if self._cost is not None:
-            parts.append(f"about ${self._cost:.2f}")
+            parts.append(f"~${self._cost:.2f}")
         minutes, seconds = divmod(int(left / max(rate, 0.001)), 60)
         parts.append(f"{minutes}:{seconds:02} left")
         show(", ".join(parts), self._done)
@@ -116,8 +119,9 @@ class Tally:
         for count, what in ((self._failed, "failed"), (lines.bad, "bad"), (lines.before, "before")):
             counts += [f"{count:,} {what}"] if count else []
         note(f"continuation: {plural(self._done, 'line')}: {', '.join(counts) or nothing}")
-        cost = "" if self._cost is None else f", ${self._cost:.4f}"
-        tokens = f"{number(self._input)} tokens in, {number(self._output)} out"
+        cost = "" if self._cost is None else f", {'~' * self._estimated}${self._cost:.4f}"
+        about = "~" * self._estimated
+        tokens = f"{plural(self._input, 'token')} in, {about}{number(self._output)} out"
         note(f"continuation: billed: {tokens}{cost}; {seconds:.1f} s")
         slowest = sorted(self._slowest, reverse=True)
         if slowest:
@@ -131,7 +135,8 @@ class Tally:
             {"exit": status, "error": error or None, "outcomes": outcomes, "failed": self._failed}
             | {"not_whole": self._cut, "no_result": lines.missing}
             | {"bad": lines.bad, "before": lines.before, "seconds": round(seconds, 3)}
-            | {"input": self._input, "output": self._output, "cost": self._cost}
+            | {"input": self._input, "output": self._output, "estimated": self._estimated}
+            | {"cost": self._cost}
             | {"slowest": [{"id": i, "line": n, "seconds": round(s, 3)} for s, n, i in slowest]}
         )
         return status
