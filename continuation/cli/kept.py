@@ -34,8 +34,8 @@ class Kept:
     def check(self) -> None:
         self._journal.check()
 
-    def failed(self, error: BaseException) -> None:
-        self._journal.failed(error)
+    def failed(self, error: BaseException) -> str:
+        return self._journal.failed(error)
 
     def begin(self, form: str | None, request: ProviderRequest, *, framed: bool) -> Any:
         return self._journal.begin(form, request, framed=framed, once=True)
