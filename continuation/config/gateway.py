@@ -80,8 +80,8 @@ class GatewayTable:
     """How many connections of one address may be without a complete request for over a second."""
     body_seconds: float = 60.0
     """Seconds in which a request's body must arrive; each 64 kB that arrive add one more."""
-    max_held_bytes: float = float(1 << 30)
-    """Bytes of all request bodies that are in memory at once; further ones get 503."""
+    max_held_bytes: float = float(2 << 30)
+    """Bytes that all requests take in memory at once, roughly; further ones get 503."""
     max_json_values: float = 1_000_000.0
     """How many JSON values a request's body may have to be parsed; larger ones are only relayed."""
     max_event_bytes: float = float(32 << 20)

@@ -18,7 +18,7 @@ import math
 import random
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 from continuation.dialect import Dialect, ProviderRequest
@@ -54,6 +54,8 @@ WORTH = 1.2
 HOPS = 32
 """Provider hops not counted against `max_attempts`; 16 of them fill the largest window."""
 _LOOKUP_SECONDS = 5.0
+_LARGE = 1 << 18
+"""Bytes of a request above which it takes milliseconds to write it anew."""
 _TAKEN = 4_096
 """Tokens that any server gives, where neither request nor answer say what it has given."""
 _REFUSED = frozenset({400, 402, 413, 422})
@@ -536,8 +538,9 @@ class Attempts:
 
     def _lowered(self, limit: int) -> Generator[Command, Reply, Reply]:
         """Send the first attempt with a smaller limit than the caller's."""
-        outgoing, seconds = self.request.first(limit), self.budget.seconds_left
-        return send(self.recorder.ledger, outgoing, Mode.FIRST, limit, seconds)
+        outgoing = yield from self._built(partial(self.request.first, limit))
+        seconds = self.budget.seconds_left
+        return (yield from send(self.recorder.ledger, outgoing, Mode.FIRST, limit, seconds))
 
     def _refused(self, head: Head, *, ours: bool) -> Generator[Command, Reply, Reply]:
         """Send a refused first attempt again if a change can help; return the last reply.
@@ -608,6 +611,17 @@ class Attempts:
         )
         return repaired.outgoing
 
+    def _built(self, build: Callable[[], Outgoing]) -> Generator[Command, Reply, Outgoing]:
+        """Build a request; a large one takes long, and must not keep others waiting."""
+        if self.size < _LARGE:
+            return build()
+        work = Work(build, self.size)
+        yield work
+        if work.error is not None:
+            raise work.error
+        outgoing: Outgoing = work.result
+        return outgoing
+
     # --- later attempts --------------------------------------------------------------------------
 
     def open(
@@ -626,7 +640,7 @@ class Attempts:
         budget, ledger, tries, lessons = self.budget, self.recorder.ledger, 0, LESSONS
         anew = mode in {Mode.REPLACE, Mode.APPEND_TAIL}
         while True:
-            outgoing = build(limit, way)
+            outgoing = yield from self._built(partial(build, limit, way))
             reply = yield from send(ledger, outgoing, mode, limit, max(0.1, budget.patience))
             if not isinstance(reply, Head):
                 why = budget.time_up or type(reply).__name__

@@ -13,6 +13,8 @@ GRACE = 1.0
 """Seconds for which nobody counts as waiting: most requests arrive at once."""
 _VALUE = 64
 """Bytes that a decoded JSON value takes, roughly."""
+_COPIES = 3
+"""How often a body's text is in memory beside the body itself, roughly."""
 _LATER = b"retry-after", b"1"
 
 
@@ -34,9 +36,12 @@ class Lease:
             )
             raise GatewayError(503, message, _LATER)
 
-    def take_values(self, count: int) -> None:
-        """Hold the bytes that so many decoded JSON values take; raises as `take` does."""
-        self.take(count * _VALUE)
+    def take_parsed(self, size: int, values: int) -> None:
+        """Hold what a parsed body takes, and the bodies of later attempts; raises as `take` does.
+
+        `size`: its bytes; `values`: how many JSON values it has.
+        """
+        self.take(_COPIES * size + _VALUE * values)
 
 
 class Room:

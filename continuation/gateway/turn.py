@@ -126,7 +126,7 @@ class GatewayTurn:
         most = int(gateway.table.max_json_values)
         values = await gateway.aside(len(raw), lambda: count_values(raw, most))
         if values <= most:
-            lease.take_values(values)
+            lease.take_parsed(len(raw), values)
         else:
             logger.warning(
                 "a body of %d bytes for /%s is relayed as it came: it has more than %d JSON values "

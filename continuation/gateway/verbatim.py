@@ -10,18 +10,29 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from continuation.wire.json_values import count_values, loads
+
 _BLANK = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
+_MOST_VALUES = 200_000
+"""JSON values of a body above which the comparison would take seconds."""
+
+
 def keep_bytes(raw: bytes, new: bytes) -> bytes:
-    """Return the JSON `new` with the bytes of `raw` wherever the two have equal values."""
+    """Return the JSON `new` with the bytes of `raw` wherever the two have equal values.
+
+    A body of very many values is returned as it is: no agent sends one.
+    """
+    if count_values(raw, _MOST_VALUES) > _MOST_VALUES:
+        return new
     try:
         text = raw.decode()
-        before, after = json.loads(text), json.loads(new)
+        before, after = loads(raw), loads(new)
         data = "".join(_write(text, _skip_blanks(text, 0), before, after)).encode()
-        return data if json.loads(data) == after else new
+        return data if loads(data) == after else new
     except (ValueError, RecursionError):  # no UTF-8, a lone surrogate, nested too deeply
         return new
 

@@ -42,6 +42,10 @@ _WORDY = 1_000
 _ENCODED = re.compile(r"(?:data:[^,]{0,200},)?[A-Za-z0-9+/_=-]+")
 
 
+_LARGE = 1 << 20
+"""Bytes of a request above which it takes milliseconds to write it anew."""
+
+
 def read_body(request: Request) -> Json:
     """Return the request's body. Raises `Untouched` if we cannot read it or must not change it."""
     if request.headers.get("authorization", "").startswith("AWS4-"):
@@ -173,7 +177,13 @@ class BaseRequest(ABC):
         body = self._limited(body, limit)
         if self.streams and self.stream_key:
             body[self.stream_key] = True
-        return Outgoing(dumps(body), self._stream_path, headers={"accept": "application/json"})
+        sent = self._written(body)
+        return Outgoing(sent, self._stream_path, headers={"accept": "application/json"})
+
+    def _written(self, body: Json) -> bytes:
+        """Return a body as JSON; a large one is written in pieces: other threads run meanwhile."""
+        large = len(self._request.body) > _LARGE
+        return dumps_in_pieces(body) if large else dumps(body)
 
     # --- what the engine calls -------------------------------------------------------------------
 
@@ -252,7 +262,7 @@ class BaseRequest(ABC):
 
     def first(self, limit: int) -> Outgoing:
         """Return the caller's request with another limit, streamed or not as the caller asked."""
-        return Outgoing(dumps(self._limited(self.body, limit)))
+        return Outgoing(self._written(self._limited(self.body, limit)))
 
     def again(self, limit: int | None) -> Outgoing:
         """Return the same request with another limit, streamed."""

@@ -192,7 +192,7 @@ class GenerateRequest(BaseRequest):
                 whole = calling.without("streamFunctionCallArguments")
                 body = tools_of.put("functionCallingConfig", whole)
         return Outgoing(
-            dumps(body),
+            self._written(body),
             path=lambda path: path.replace(":generateContent", ":streamGenerateContent"),
             query={"alt": "sse"},
         )

@@ -232,7 +232,7 @@ class ChatRequest(OpenAIRequest):
             body["stream_options"] = {**options, "include_usage": True}
         if not self._manners.counts:
             body.pop("stream_options", None)
-        return Outgoing(dumps(body), headers={"accept": "application/json"})
+        return Outgoing(self._written(body), headers={"accept": "application/json"})
 
 
 def _forced(choice: object) -> bool:

@@ -286,9 +286,10 @@ def test_a_large_body_is_counted_and_parsed_in_another_thread(
 def test_all_bodies_together_are_bounded(sim: Simulator, tmp_path: Path) -> None:
     """Bodies that are half there count too; what has left counts no more."""
     with serving(tmp_path, sim.url, "[gateway]\nmax_held_bytes = 1_048_576\n") as served:
-        body = json.dumps({**MESSAGES, "x": "y" * 700_000}).encode()
-        with half_sent(served, body, left=1):
-            until(lambda: served.gateway.room.held > 700_000)
+        body = json.dumps({**MESSAGES, "x": "y" * 200_000}).encode()
+        large = json.dumps({**MESSAGES, "x": "y" * 900_000}).encode()
+        with half_sent(served, large, left=1):
+            until(lambda: served.gateway.room.held > 900_000)
             raw = ask(served.url, post(PLACE, body))
             assert status(raw) == 503
             assert "max_held_bytes" in message(raw)
