@@ -252,6 +252,22 @@ def test_every_attempt_of_a_clouds_client_is_signed_for_itself(kind: Any, name: 
 
 
 @both
+@pytest.mark.parametrize("name", CLOUD)
+def test_a_remembered_limit_is_signed_for_as_well(kind: Any, name: str) -> None:
+    """A body that begins as a stream has another path in some clouds."""
+    model = CLOUD[name][1]
+    with Simulator(LONG, keys=KEYS) as sim, Way(kind) as way, quietly():
+        client = way.wrap(opened(name, way, sim.url))
+        for streamed in (False, False, True):
+            assert said(way, client, model, streamed) == LONG
+        assert {post.status for post in sim.posts} == {200}
+        known = [report.outcome for report in way.reports].count("complete")
+        # A credential that is another one in each request is nobody whom we know.
+        assert known == 2 or "AWS4" not in str(sim.posts[0].headers)
+        assert len(sim.posts) == 6 - known
+
+
+@both
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("name", [name for name in CLOUD if name.startswith("AnthropicBedrock")])
 def test_an_uncut_answer_is_sent_and_given_as_without_us(
