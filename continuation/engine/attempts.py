@@ -411,7 +411,7 @@ class Attempts:
     size: int = 0
     """Bytes of the caller's request."""
     refusal: str = ""
-    """The status and name of the error that refused the first attempt; `""`: it was not read."""
+    """Status and name of the error that the caller gets; `""`: its body was not read."""
     gathered: bool = False
     """The caller waits for a body, and the first attempt is answered by a stream."""
 
@@ -551,7 +551,6 @@ class Attempts:
         body = yield Read()
         if not isinstance(body, bytes):
             return body  # the body broke off: the caller gets that error
-        self.refusal = self.request.label(head, body)
         repaired = yield from self._repaired((head, body))
         if repaired is not None:
             self.recorder.ledger.record(error=f"{head.status} {repaired.code}")
@@ -566,6 +565,7 @@ class Attempts:
         consumed = error is not None and error.kind is ErrorKind.LIMIT_CONSUMED
         refused = decide(OpeningFacts(ok=False, status=head.status, consumed=consumed))
         if error is None or refused.action is not Action.ESCALATE:
+            self.refusal = self.request.label(head, body)
             return head
         self.recorder.ledger.record(error=error.error)
         self.recorder.rows.append(refused.row)
@@ -583,6 +583,7 @@ class Attempts:
             if isinstance(reply, Head):
                 body = yield Read()
                 error = self.request.refused(reply, body if isinstance(body, bytes) else b"")
+                self.refusal = error.error
             transient = error.kind is ErrorKind.RETRYABLE and tries < self.policy.max_retries
             if not transient or self.budget.spent:
                 return reply
