@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
-from support.sdks.messages import NEW, ask, limits, run
-from support.sdks.turn import BOTH, FAST, How
+from support.sdks.messages import NEW, Ran, ask, limits, run
+from support.sdks.turn import BOTH, FAST, How, play_all
 from support.spending import ERRORS, LIMIT, repeat, spend
 
 import continuation
@@ -105,6 +105,15 @@ def test_the_worst_case_without_drops_is_what_the_page_on_tuning_says(how: How) 
     asking = ASKING * (1 + 2 + 3)  # the recovery prompts: each attempt repeats those before it
     assert billed.prompt <= attempts * first.prompt + sum(held) + asking
     assert ran.said.stop_reason == "max_tokens"
+
+
+@pytest.mark.parametrize("how", BOTH)
+def test_the_worst_case_of_a_remembered_limit_is_what_the_page_on_tuning_says(how: How) -> None:
+    with Simulator(ENDLESS, Scenario(ceiling=CEILING)) as sim:
+        runs = [Ran(), Ran()]
+        play_all(runs, how, sim, [ask()] * 2, Policy(model_max_output_tokens=CEILING))
+    assert [a.limit for a in runs[1].told.attempts] == [CEILING] * 4
+    assert runs[1].told.billed.output == 4 * CEILING
 
 
 def test_an_answer_in_hand_costs_what_it_cost() -> None:

@@ -34,7 +34,7 @@ from continuation.types import Outcome
 TURNS = 10
 LIMIT = 1_000
 TEXT = "".join(f"{n}. A line of an answer that may be cut.\n" for n in range(300))
-LONG = TEXT * 9
+LONG = "".join(f"{n}. A line of an answer that may be cut.\n" for n in range(2_400))
 """More tokens than are safe in a body (21,333)."""
 LARGE: dict[str, dict[str, Any]] = {
     "openai-chat": {
@@ -181,13 +181,26 @@ def test_a_turn_that_begins_while_the_first_is_healed_knows_it_already() -> None
         client = continuation.wrap(bare, config=FAST)
         first = threading.Thread(target=lambda: client.messages.create(**ask()))
         first.start()
-        known = client._client.engine.learned.facts
+        inner: Any = client._client
+        known = inner.engine.learned.facts
         until(lambda: any("needed" in facts for facts in known().values()))
         with client.messages.stream(**ask()) as stream:
             stream.until_done()
         gate.set()
         first.join()
         assert limits(sim) == [1000, 128_000, 128_000]
+
+
+@pytest.mark.parametrize("how", ["sync", "async-stream"])
+def test_a_request_without_a_limit_begins_there_too(how: How) -> None:
+    """The default limit of Gemini's models is a small part of what they may write."""
+    with Simulator(LONG, Scenario(deltas=400)) as sim:
+        asked = request("gemini", LIMIT, {})
+        del asked["config"]["max_output_tokens"]
+        runs = play_all([MAKES["gemini"]() for _ in range(4)], how, sim, [asked] * 4)
+        assert {ran.text == LONG for ran in runs} == {True}
+        outcomes = [str(ran.told.outcome) for ran in runs]
+        assert outcomes == ["healed", "complete", "complete", "complete"]
 
 
 # --- never dearer than to forget ----------------------------------------------------------------
