@@ -121,7 +121,7 @@ def may_end(raw: bytes | bytearray, start: int, added: int) -> bool:
 
 def encode(name: str, data: bytes) -> bytes:
     """Write one event. `data` must hold no line break (compact JSON never does)."""
-    head = b"event: %s\n" % name.encode() if name else b""
+    head = b"event: %s\n" % name.encode(errors="replace") if name else b""
     return head + b"data: " + data + b"\n\n"
 
 

@@ -259,8 +259,8 @@ class Pieces:
         if refusal := as_text(delta.get(REFUSAL)):
             yield from self._in(REFUSAL, {"type": REFUSAL})
             yield _blocks.delta(self._open, "refusal_delta", native={REFUSAL: refusal})
-        for item in as_list(delta.get("tool_calls")):
-            yield from self._in_turn(as_json(item))
+        for item in filter(None, map(as_json, as_list(delta.get("tool_calls")))):
+            yield from self._in_turn(item)
         if legacy := as_json(delta.get("function_call")):
             yield from self._legacy(legacy)
         handled = {*_ROLE, *thoughts}

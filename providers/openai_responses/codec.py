@@ -34,6 +34,7 @@ _STOPS = {
 }
 _DETAILS = re.compile(rb'"incomplete_details"\s*:\s*(?:null|\{\s*"reason"\s*:\s*"([^"\\]*)"\s*\})')
 _CALLED = re.compile(rb'"type"\s*:\s*"function_call"')
+_OTHER = frozenset({"incomplete", "failed", "cancelled"})
 _OTHER_STATUS = re.compile(rb'"status"\s*:\s*"(?:failed|cancelled)"')
 
 
@@ -75,8 +76,8 @@ class ResponsesCodec(WireCodec):
         begun: Json = {**body, "output": [], "usage": None}
         yield from reader.tell({"type": "response.created", "response": begun})
         # The event that would have ended a stream; with any other status it is `completed`.
-        status = body.get("status")
-        kind = status if status in {"incomplete", "failed", "cancelled"} else "completed"
+        status = as_text(body.get("status"))
+        kind = status if status in _OTHER else "completed"
         yield from reader.tell({"type": f"response.{kind}", "response": body})
 
     def read_usage(self, usage: Json) -> Usage | None:

@@ -124,6 +124,8 @@ class ResponsesReader(PlainReader):
     def on_item_done(self, event: Json) -> Iterator[Json]:
         place, native = _place(event), as_json(event.get("item"))
         if place not in self._items:
+            if not native:
+                return
             yield from self._begin(place, native)
         item = self._items[place]
         if item.is_message:
@@ -270,7 +272,12 @@ class ResponsesReader(PlainReader):
             yield _blocks.delta(block, "thinking_delta", thinking=thinking, event=event)
 
     def on_other(self, event: Json) -> Iterator[Json]:
-        """Yield any other event: as a delta of its block, or as it is if it has no block."""
+        """Yield any other event: as a delta of its block, or as it is if it has no block.
+
+        Not one that has the name of a block event: it would be read as ours.
+        """
+        if event.get("type") in _blocks.NATIVE:
+            return
         place = as_int(event.get("output_index"))
         item = self._items.get(place) if place is not None else None
         if item is None:

@@ -93,7 +93,7 @@ class ResponsesRequest(OpenAIRequest):
             return None
         if ident := chain.doubtful:
             if head is None and self.doubt is None:
-                tail = "/" + quote(ident, safe="")
+                tail = "/" + quote(ident, safe="", errors="surrogatepass")
                 self.doubt = Outgoing(b"", path=lambda path: path + tail, method="GET")
             return None  # the caller gets the server's own answer, which knows the credential
         made = chain.rewritten() if head is None else chain.recovered(body)
