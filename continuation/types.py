@@ -192,6 +192,8 @@ class AttemptResult:
     """The attempt is a recovery that was cut and only repeated what was there."""
     token: bool = False
     """The provider gave a new continuation token."""
+    repeated: bool = False
+    """A recovery consists of the words that it was asked to repeat, and nothing follows them."""
     args_verified: bool = True
     """The arguments of the last call came as raw text, or more of the answer followed the call."""
     only_call: bool = True

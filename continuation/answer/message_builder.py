@@ -611,6 +611,7 @@ class MessageBuilder:
             progress = True  # its end is the answer's end, even if it brought no text
         elif stop is Stop.END and mode is Mode.APPEND_TAIL:  # if it caught up, it is complete
             progress = progress or not (client.joined.behind or self.half_call)
+        anchor = (self._plan.anchor or "").rstrip()
         seam, again = client.joined.seam, False
         if mode is Mode.RECOVERY and stop is Stop.LENGTH:
             again = seam is not None and seam.restarted
@@ -636,6 +637,7 @@ class MessageBuilder:
             usage=self._codec.read_usage(segment.usage),
             unmetered_text=segment.generated if opened and not counted else None,
             error=error,
+            repeated=bool(anchor) and not progress and segment.text.rstrip().endswith(anchor),
             args_verified=not calls or calls[-1].shows_cut or calls[-1].finished,
             only_call=len(calls) < 2,
         )

@@ -90,7 +90,7 @@ class _Memory:
         empty = cut and not (turn is not None and turn.parts)
         super().record_history(user_input, model_output, is_valid and not empty)  # type: ignore[misc]
         if empty:
-            self._curated_history.append(user_input)
+            self._curated_history.append(user_input)  # type: ignore[attr-defined]
 
 
 class _Chat(_Memory):

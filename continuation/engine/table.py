@@ -260,6 +260,8 @@ class Situation:
     """The attempt brought nothing new, and a whole text may end where the text ends now."""
     ended_twice: bool = False
     """This recovery and the one before ended normally, and neither brought anything new."""
+    prefill_works: bool = False
+    """An earlier prefill of this turn was continued."""
     structured: bool = False
     can_drop_schema: bool = False
     """The constraint on structured output can be lifted for a recovery, and the whole checked."""
@@ -336,10 +338,13 @@ ROWS: tuple[Row, ...] = (
         "the text was whole: nothing was left to add",
         when={"recovering": True, "made_progress": False, "stop": Stop.END, "at_end": True}),
     # An answer whose length is exactly its limit is whole, although its stop reason says otherwise.
-    # A model that ends at once when it continues it, by a prefill and when asked, has said so.
-    Row("two recoveries had nothing to add", Action.FINISH, Outcome.HEALED,
+    # A model that ends at once where it continues by a prefill, or twice, or right after the words
+    # that it was asked to repeat, has said so.
+    Row("a recovery showed that nothing is left", Action.FINISH, Outcome.HEALED,
         "the text was whole: nothing was left to add",
-        when={"recovering": True, "made_progress": False, "stop": Stop.END, "ended_twice": True}),
+        when={"recovering": True, "made_progress": False, "stop": Stop.END},
+        either=({"ended_twice": True}, {"prefilled": True, "prefill_works": True},
+                {"repeated": True})),
     # To some servers that message is a turn that is over; or its reader took the rest for thinking.
     Row("a prefill was not gone on from", Action.RECOVER,
         when={"recovering": True, "made_progress": False, "prefilled": True, "recoveries": True,

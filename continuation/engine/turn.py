@@ -148,9 +148,11 @@ class Turn:
         self.replay = ReplayBuffer(seconds=lambda: recorder.ledger.seconds)
         self._mode = Mode.FIRST
         self._prefilled = False
+        """The last recovery was a prefill."""
+        self._prefill_works = False
+        """A prefill was continued."""
         self._ended_empty = False
         """The last recovery ended normally without anything new."""
-        """The last recovery was a prefill."""
         self._broke: BaseException | None = None
         """The error that broke off the caller's own attempt, if one did."""
         self._first_id: str | None = None
@@ -359,10 +361,13 @@ class Turn:
         nothing_new = not result.made_progress and not guided
         ends = nothing_new and result.stop is Stop.END and self._mode is Mode.RECOVERY
         twice, self._ended_empty = ends and self._ended_empty, ends
+        continued = result.made_progress and self._mode is Mode.RECOVERY
+        self._prefill_works = self._prefill_works or (self._prefilled and continued)
         completable = self.policy.truncated_document == "complete" and request.completable
         return Situation(
             result=result,
             ended_twice=twice,
+            prefill_works=self._prefill_works,
             at_end=nothing_new and Cut(self._answer.open_text).at_end,
             structured=request.structured,
             can_drop_schema=request.can_drop_schema or completable,

@@ -235,9 +235,9 @@ a recovery was refused | cut thought fox; refusal | top others
 a recovery only said the same again | cut same; cut same | top
   | stalled, same twice, cut, posts=2, prompts=1
 a recovery had nothing to add | cut jumps; end | top | healed, jumps, posts=2, prompts=1
-two recoveries had nothing to add | cut fox; end; end | prefilled model_max_output_tokens=1000
+a recovery showed that nothing is left | cut fox; end; end | prefilled model_max_output_tokens=1000
   | healed, fox, posts=3, prompts=1
-two recoveries had nothing to add | cut fox; end; end | top chat vendor=vllm
+a recovery showed that nothing is left | cut fox; end; end | top chat vendor=vllm
   | healed, fox, posts=3, prompts=1
 a prefill was not gone on from | cut fox; end; end rest | prefilled model_max_output_tokens=1000
   | healed, healed, posts=3, prompts=1
@@ -454,7 +454,7 @@ def _without(
 
 REASONS: Mapping[Cell, str] = {
     **_without("a prefill was not gone on from", NO_PREFILL, FORMATS[2:]),
-    **_without("two recoveries had nothing to add", NO_PREFILL, FORMATS[2:]),
+    **_without("a recovery showed that nothing is left", NO_PREFILL, FORMATS[2:]),
     **_without("the chain store cannot be told", ONLY_CHAINED),
     **_without("the chain store cannot be told, and the stream dropped", ONLY_CHAINED),
     **_without("dropped, nothing in hand, none left", WHOLE_OR_ERROR, ways=BODIES),

@@ -75,7 +75,7 @@ a recovery failed for good | length recovering failed text | stop partial
 a recovery was refused | refused recovering later text | finish partial
 a recovery only said the same again | length recovering stalled text | finish stalled
 a recovery had nothing to add | end recovering -made_progress at_end | finish healed
-two recoveries had nothing to add | end recovering -made_progress ended_twice | finish healed
+a recovery showed that nothing is left | end recovering -made_progress ended_twice | finish healed
 a prefill was not gone on from | end recovering later -made_progress prefilled text | recover
 a recovery was empty | end recovering later -made_progress text | stop partial
 the chain store cannot be told, and the stream dropped | dropped text unkept=s | raise failed
