@@ -7,7 +7,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -74,6 +74,11 @@ def add_to(commands: Commands) -> None:
         help="repair the original itself, unless another program has it open; it is kept as "
         "NAME.orig.EXT, and what is repaired in a FOLDER as FOLDER.orig",
     )
+    repair.add_argument(
+        "--strip-thinking",
+        action="store_true",
+        help="leave out all thinking of the model, which another provider or account refuses",
+    )
     repair.set_defaults(command=_repair)
 
 
@@ -91,9 +96,11 @@ def _repair(arguments: argparse.Namespace) -> int:
     if out is not None and not out.absolute().parent.is_dir():
         message = f"--out {out}: there is no folder {out.parent}; make it first"
         raise CommandError(message, Exit.USAGE)
-    from continuation.sessions import repairing
+    from continuation.sessions import SAVED, repairing
 
-    return _print(arguments, partial(repairing, target=out, in_place=arguments.in_place))
+    policy = replace(SAVED, thinking="strip") if arguments.strip_thinking else SAVED
+    how = partial(repairing, target=out, in_place=arguments.in_place, policy=policy)
+    return _print(arguments, how)
 
 
 def _print(arguments: argparse.Namespace, how: Callable[[Path], Iterable[SavedSession]]) -> int:

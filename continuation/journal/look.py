@@ -128,7 +128,8 @@ def _listed(
     listed.calls = [
         OpenTool(call_id, as_text(call.intent.get("name")), now - began.get(call_id, 0.0))
         for call_id, call in state.calls.items()
-        if call.result is None
+        # The request of a later turn told the model what is known of its outcome.
+        if call.result is None and call.number > state.turn_start
     ]
     listed.waiting = _waiting(connection, number, state)
     calls = bool(listed.calls or listed.waiting)

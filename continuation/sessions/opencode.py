@@ -94,6 +94,8 @@ class Storage:
     """For each message of `body` the key of the message it came from."""
     calls: dict[int, list[_Part]] = field(default_factory=dict[int, list[_Part]])
     """Parts that are calls, by index in `body`; their ids may be repeated in later messages."""
+    thoughts: list[ItemKey] = field(default_factory=list[ItemKey])
+    """The keys of all thinking that is sent."""
     damaged: dict[ItemKey, bytes | None] = field(default_factory=dict[ItemKey, "bytes | None"])
     """Damaged values by key, with what a repaired copy has instead; None if nothing."""
 
@@ -174,6 +176,11 @@ class Storage:
             for step in steps:
                 self._read_step(key, step)
 
+    def strip_thinking(self) -> list[ItemKey]:
+        """Let `rewrite` delete all thinking; return the keys of what it deletes."""
+        self.damaged |= dict.fromkeys(self.thoughts)
+        return self.thoughts
+
     def _read_step(self, key: ItemKey, step: list[_Part]) -> None:
         kinds = {part.kind for part in step}
         if not _sent(step, "assistant"):
@@ -198,6 +205,7 @@ class Storage:
             if state.get("status") in ("completed", "error"):
                 output = str(state.get("output") or state.get("error") or "")
                 results.append({"role": "tool", "tool_call_id": call, "content": output})
+        self.thoughts += [part.key for part in step if part.kind == "reasoning"]
         self.body += [message, *results]
         self.owners += [key] * (1 + len(results))
 
@@ -264,5 +272,8 @@ def _since_summary(messages: list[_Message]) -> list[_Message]:
 def _other_parts(parts: list[_Part]) -> list[dict[str, Any]] | None:
     """Return the parts of a message that has no text, such as images; None without any."""
     kinds = ("file", "reasoning", "compaction", "subtask")
-    others = [dict(part.value) for part in parts if part.kind in kinds]
+    # As types of its own, for in Chat a block of thinking is a fault.
+    others = [
+        {**part.value, "type": f"opencode-{part.kind}"} for part in parts if part.kind in kinds
+    ]
     return others or None

@@ -11,6 +11,7 @@ from typing import Any
 from continuation.history.api import diagnosed
 from continuation.history.detect import detect
 from continuation.history.types import HistoryFormat, Repaired, RepairPolicy, Violation
+from continuation.sessions.formats import no_text
 from continuation.sessions.gemini_cli import Checkpoint, SavedChat
 from continuation.sessions.kimi import KimiCode
 from continuation.sessions.lines import Problem, Record, parse_cut, read_lines, without_halves
@@ -18,11 +19,16 @@ from continuation.sessions.logs import ClaudeCode, Codex, Log, Plain, QwenCode
 from continuation.sessions.opencode import Folder, SessionStore, Storage
 from continuation.sessions.opencode_database import Database, is_database, opened
 from continuation.sessions.rewrite import LogSource
+from continuation.types import Change
 from continuation.wire.json_values import as_map, as_text, is_list, is_map
 
 _LOGS: tuple[Log, ...] = (KimiCode(), Codex(), QwenCode(), ClaudeCode(), Plain())
 _FIELD = {HistoryFormat.GEMINI: "contents", HistoryFormat.OPENAI_RESPONSES: "input"}
 _SUFFIXES = (".jsonl", ".json", ".db")
+
+
+SAVED = RepairPolicy(live=False, prefill=True)
+"""The policy for what is on disk: no program is at work on it, and no request is about to leave."""
 
 
 @dataclass(slots=True)
@@ -69,12 +75,15 @@ def checked(path: Path, *, policy: RepairPolicy | None = None) -> Iterator[Saved
 def with_diagnosis(session: SavedSession, policy: RepairPolicy | None) -> SavedSession:
     """Fill in `violations` and `repaired` of a session that was read, and return it."""
     # No request is about to be sent, so the history may end with the assistant.
-    policy = policy if policy is not None else RepairPolicy(live=False, prefill=True)
+    policy = policy if policy is not None else SAVED
     if session.dialect is not None:
         body, dialect = session.body, session.dialect
         live = policy.live or not any(body.values())  # an empty history has only just begun
         diagnosis = diagnosed(body, dialect, replace(policy, live=live), session.model)
         session.violations, session.repaired = diagnosis
+    if policy.thinking != "keep" and isinstance(session.source, Storage) and session.repaired:
+        gone = [Change("drop_thinking", "/".join(k), "") for k in session.source.strip_thinking()]
+        session.repaired = replace(session.repaired, changes=(*session.repaired.changes, *gone))
     return session
 
 
@@ -136,6 +145,9 @@ def read_file(path: Path) -> Iterator[SavedSession]:
     """Yield the session in a file, or all sessions of a database."""
     if not is_database(path):
         data = path.read_bytes()
+        if (problem := no_text(data)) is not None:
+            yield SavedSession(path, "unknown", None, {}, [problem])
+            return
         yield _load_json(path, data) or _load_log(path, data)
         return
     with opened(path) as database:

@@ -105,6 +105,30 @@ def test_a_session_from_its_first_call_to_its_end(
     assert (one["turns"], one["dialect"], one["model"]) == (2, "anthropic", MODEL)
 
 
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_finished_conversation_has_no_open_calls_whatever_became_of_them(
+    model: Simulator, store: Store, capsys: Capture, begun: bool
+) -> None:
+    """The request of the later turn told the model that the outcome is unknown."""
+    journal = Journal(store, "s")
+    reply = ask(model, journal)
+    calls = [block for block in reply.content if block.type == "tool_use"]
+    journal.call(calls[0], lambda _: "ok")
+    if begun:
+        with pytest.raises(KeyboardInterrupt):
+            journal.call(calls[1], _interrupted)
+    journal = killed(journal)
+    journal.close()
+    (one,) = told(capsys, "list", store)["sessions"]
+    assert one["state"] == "calls open"
+    journal = Journal(store, "s")
+    ask(model, journal)
+    journal.close()
+    (one,) = told(capsys, "list", store)["sessions"]
+    assert (one["state"], one["calls"], one["waiting"]) == ("idle", [], 0)
+    assert "calls open" not in _text(capsys, "list", store)
+
+
 def _interrupted(_: object) -> None:
     raise KeyboardInterrupt
 

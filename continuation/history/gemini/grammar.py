@@ -175,6 +175,8 @@ class GeminiGrammar(Grammar):
                 if part.signed
             }
             repair.replace("strip_signature", "thought_signature_invalid", bare)
+            thoughts = repair.parts(Kind.THINKING)
+            repair.drop("drop_thinking", dict.fromkeys(thoughts, "thought_signature_invalid"))
         split_by_side(repair)
         merge_neighbours(repair)
 
