@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +111,17 @@ def describe_config(path: Path, who: str, config: Config) -> str:
     return f"{path} ({who}): {', '.join(counts)}"
 
 
+def gateway_settings(config: Config) -> dict[str, object]:
+    """Return the keys of `[gateway]` and their values in force, for a person to read."""
+    found = dict[str, object]()
+    for item in fields(config.gateway):
+        value = getattr(config.gateway, item.name)
+        if item.name != "upstreams":
+            value = int(value) if isinstance(value, float) and value.is_integer() else value
+            found[item.name] = without_password(value) if isinstance(value, str) else value
+    return found
+
+
 # --- the commands -------------------------------------------------------------------------------
 
 
@@ -124,7 +137,16 @@ def _check(arguments: argparse.Namespace) -> int:
     out = screen(sys.stdout)
     doubts = [text for text, _ in config.doubts]
     mistaken = [str(each) for each in mistakes]
-    print_json({"file": str(path), "named": who, "mistakes": mistaken, "doubts": doubts})
+    gateway = gateway_settings(config)
+    print_json(
+        {
+            "file": str(path),
+            "named": who,
+            "mistakes": mistaken,
+            "doubts": doubts,
+            "gateway": gateway,
+        }
+    )
     for each in mistakes:
         out.line(str(each), "red")
     for text in doubts:
@@ -132,6 +154,12 @@ def _check(arguments: argparse.Namespace) -> int:
     if mistakes:
         return Exit.NOT_WHOLE
     out.line(f"{describe_config(path, who, config)}, no mistakes", "green")
+    if "[gateway]" in path.read_text(encoding="utf-8-sig"):
+        for key, value in gateway.items():
+            own = value != gateway_settings(Config())[key]
+            out.line(
+                f"[gateway] {key} = {json.dumps(value)}{'' if own else ' (the default)'}", "dim"
+            )
     return Exit.WHOLE
 
 

@@ -85,7 +85,7 @@ def state(turns: Turns) -> dict[str, Any]:
                 "model": turn.report.model,
                 "outcome": turn.report.outcome,
                 "reason": why(turn.report),
-                "said": turns.said.get(turn.name),
+                "message": turns.messages.get(turn.name),
                 "remedy": remedy(turn.report),
             }
             for count, turn in reversed(turns.failures.values())

@@ -286,7 +286,7 @@ class GatewayTurn:
                 if log is not None:
                     log.drop()
                 if self._gateway.show_content and response.is_closed and response.is_error:
-                    self._gateway.turns.say(self._name, message_of(response.content))
+                    self._gateway.turns.keep_message(self._name, message_of(response.content))
                 await hand_over(self._caller, response, [turn_header])
                 return
             if log is not None:

@@ -26,7 +26,7 @@ MOST_BYTES = 64 << 20
 
 SHOWN = 20
 """How many ended turns, and how many failures, the page shows."""
-_MOST_SAID = 400
+_MOST_CHARACTERS = 400
 """Characters of what a provider said."""
 GOOD = frozenset({Outcome.COMPLETE, Outcome.HEALED, Outcome.UNTOUCHED})
 
@@ -59,7 +59,7 @@ class Turns:
         """The last turns that ended."""
         self.failures: OrderedDict[tuple[object, ...], tuple[int, Ended]] = OrderedDict()
         """The last turns whose outcome is not `GOOD`: of equal ones how many, and the last."""
-        self.said: dict[str, str] = {}
+        self.messages: dict[str, str] = {}
         """By id, the beginning of a provider's words about a refused request, if they are shown."""
         self._minutes: deque[tuple[int, Counter[str]]] = deque(maxlen=60)
         self._reports: OrderedDict[str, bytes | None] = OrderedDict()
@@ -131,11 +131,12 @@ class Turns:
         if len(self.failures) > SHOWN:
             self.failures.popitem(last=False)
 
-    def say(self, name: str, text: str) -> None:
+    def keep_message(self, name: str, message: str) -> None:
         """Keep the beginning of what a provider said of a refused request, while it is shown."""
         shown = {turn.name for _, turn in self.failures.values()}
-        self.said = {each: said for each, said in self.said.items() if each in shown}
-        self.said[name] = text[:_MOST_SAID]
+        kept = self.messages.items()
+        self.messages = {each: text for each, text in kept if each in shown}
+        self.messages[name] = message[:_MOST_CHARACTERS]
 
     @property
     def hour(self) -> Counter[str]:

@@ -315,6 +315,46 @@ def test_check_accepts_a_right_file(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "0 keys, 0 vendors, 1 upstream, no mistakes" in capsys.readouterr().out
 
 
+def test_check_shows_what_holds_for_the_gateway(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(
+        tmp_path,
+        "[gateway]\nmax_waiting = 7\njournal = 'postgresql://me:hush@h/d'\n",
+    )
+    assert main(["config", "check", str(path)]) == 0
+    told = capsys.readouterr().out
+    assert "[gateway] max_waiting = 7\n" in told
+    for key, value in (
+        ("overrides", '"lower"'),
+        ("max_json_values", 1_000_000),
+        ("max_event_bytes", 33_554_432),
+        ("max_body_bytes", 268_435_456),
+        ("max_held_bytes", 2_147_483_648),
+        ("body_seconds", 60),
+        ("max_streams", 2000),
+    ):
+        assert f"[gateway] {key} = {value} (the default)\n" in told
+    assert "hush" not in told
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("overrides = 'all'", "choose one of 'lower', 'any'"),
+        ("max_waiting = 0", "must be a number from 1 to"),
+        ("max_json_values = 10", "must be a number from 1000 to"),
+        ("max_event_bytes = 10", "must be a number from 1024 to"),
+        ("max_body_bytes = '1 MB'", "must be a number from 1024 to"),
+        ("max_held_bytes = true", "must be a number from 1048576 to"),
+        ("body_seconds = 0", "must be a number from 0.1 to"),
+    ],
+)
+def test_a_limit_of_the_gateway_has_a_range(line: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises((ConfigError, TypeError), match=said):
+        load(write(tmp_path, f"[gateway]\n{line}\n"))
+
+
 def test_check_tells_every_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (
         "[defaults]\nmax_retrys = 1\nusage = 1\n[models.x]\nprefil = true\n"

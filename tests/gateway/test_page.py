@@ -294,7 +294,7 @@ def test_equal_failures_are_one_entry_with_the_providers_reason(
     first = told["failures"][0]
     assert first["id"] == refused.headers["x-continuation-turn"]
     assert first["reason"] == "status 400 invalid_request_error"
-    assert first["said"].startswith("max_tokens: 9")  # `--show-content` was said
+    assert first["message"].startswith("max_tokens: 9")  # `--show-content` was said
     assert {each["id"] for each in told["ended"]} >= {each["id"] for each in told["failures"]}
 
 
