@@ -143,7 +143,9 @@ class SeamReport:
     at: int
     """Characters of visible text before the seam."""
     kind: str
-    """What was found at the seam: a value of `continuation.seams.judge.SeamKind`."""
+    """What was found at the seam: a value of `continuation.seams.judge.SeamKind`.
+
+    `assumed` means that the later attempt repeated nothing which proves where it continues."""
     dropped: int
     """Characters left out at the beginning of the later attempt, as a repetition or preamble."""
     taken_back: int

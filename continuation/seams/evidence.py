@@ -39,7 +39,7 @@ _PLAIN: Final = re.compile(r"</\w+>|[^\w]+")
 #: A whole number: with a character that is not a digit on each side.
 _NUMBER: Final = re.compile(r"(?<=[^\d.])\d{1,9}(?=[^\d.])")
 #: The end of a sentence before the next one begins.
-_SENTENCE_END: Final = re.compile(r"(?:[.!?:] |[。！？]|[.!?][\"”]? )$")  # noqa: RUF001 - their marks
+SENTENCE_END: Final = re.compile(r"(?:[.!?:] |[。！？]|[.!?][\"”]? )$")  # noqa: RUF001 - their marks
 
 
 def odds(before: str, head: str, size: int) -> float:
@@ -81,7 +81,7 @@ def features(before: str, head: str, size: int) -> dict[str, float]:
     window = before[-WINDOW:]
     echo, rest = head[:size], head[size : size + 4]
     previous = before[-size - 1 : -size]
-    sentence = bool(_SENTENCE_END.search(before[max(0, len(before) - size - 3) : -size]))
+    sentence = bool(SENTENCE_END.search(before[max(0, len(before) - size - 3) : -size]))
     run = common_suffix(window, window[: len(window) - size])
     pair = seen_with(window, head[:2])
     quad = seen_with(window, head[:4])
@@ -146,7 +146,7 @@ def _begins_again(before: str, head: str, size: int) -> bool:
     if start == 0 and size < 24:
         return False  # two words that come twice may be the answer
     line_start = before[start - 1 : start] in ("\n", "")
-    if not (line_start or _SENTENCE_END.search(before[max(0, start - 2) : start])):
+    if not (line_start or SENTENCE_END.search(before[max(0, start - 2) : start])):
         return False
     unit, window = head[:size], before[-WINDOW:]
     indent = size - len(unit.lstrip())
@@ -228,6 +228,8 @@ def _odds_in_little(before: str, head: str, size: int) -> float:
     if size < 8:
         return -9.0
     at_line = before[-size - 1 : -size] in ("\n", "")
+    if "\n" in head[:size] and ("|" in head[:size] or common_suffix(before, before[:-size]) >= 2):
+        return NEVER  # the next line or row may well be the same
     needed = 64.0 if before.endswith("\n") else 24.0 if at_line else 32.0  # bits of novelty
     return THRESHOLD + (novelty(before, head[:size]) - needed) / 4
 

@@ -58,21 +58,21 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Final
 
-from continuation.seams.evidence import THRESHOLD, odds
+from continuation.seams.evidence import SENTENCE_END, THRESHOLD, odds
 from continuation.seams.preamble import (
-    ENOUGH,
     LONGEST,
-    continues_sentence,
+    cannot_stand,
     ends_of_openings,
     may_be_words,
+    may_become_of_itself,
     may_begin_words,
     only_of_itself,
     only_says_complete,
-    preamble_evidence,
-    stands_alone,
+    own_line_break,
 )
 from continuation.seams.syntax import (
     fits_only_without,
+    joins_to_known_word,
     lacks,
     line_again,
     reopens,
@@ -81,7 +81,7 @@ from continuation.seams.syntax import (
     superfluous,
     wanted,
 )
-from continuation.seams.text import Cut, common_suffix, fold, is_run, novelty
+from continuation.seams.text import Cut, common_prefix, common_suffix, fold, is_run, novelty
 
 #: Log odds of a finding without doubt.
 _SURE: Final = 12.0
@@ -93,6 +93,8 @@ _TOP: Final = 200
 _FIRST: Final = 20
 #: Least bits of an echo that leaves out the white space at the end, or puts some before it.
 _BARE_BITS: Final = 40.0
+#: Least bits of an echo behind words that speak of themselves.
+_SPOKEN_BITS: Final = 32.0
 #: Bits and characters of an unfinished line that is known in other white space and typography.
 _LINE_KNOWN: Final = 64.0
 _LONGEST_LINE: Final = 480
@@ -100,21 +102,21 @@ _LONGEST_LINE: Final = 480
 _SPOKEN: Final = 2.0
 #: Least bits of a whole line that is repeated after an opening.
 _LINE_BITS: Final = 20.0
-#: Points that a preamble gets at most for what follows it.
-_MOST: Final = 5.0
 #: Characters of the text that are searched for lines like the anchor.
 _TEMPLATE: Final = 32768
 _NUMBERS: Final = re.compile(r"\d+")
 _LAST_WORD: Final = re.compile(r"\w+\W*\Z")
+_NEXT_SENTENCE: Final = re.compile(r"[.!?:…] +(\w)")
 #: Characters before a phrase that show, being the same, that the text has it twice.
 _SAME_WORDS: Final = 8
 #: Least bits of a text that is repeated from its top.
 _ALL_BITS: Final = 64.0
 #: Marks that may stand before an echo, and those that close it.
 _DECORATION: Final = re.compile(
-    r"(\s*(?:\.{3}|…)?)(\s*(<anchor[-\d]*>|\*\*|[\"“„«'`\u2018*])?(?:\.{3}|…)?)([^\S\n]*)"
+    r"(\s*(?:\.{3}|…)?)(\s*(<anchor[-\d]*>|\*\*|[\"“„«「『'`\u2018*])?(?:\.{3}|…)?)([^\S\n]*)"
 )
-_CLOSING: Final = {"“": "”", "„": "“", "«": "»", "\u2018": "\u2019"}
+_CLOSING: Final = {"「": "」", "『": "』", "“": "”", "„": "“", "«": "»", "\u2018": "\u2019"}
+_QUOTE: Final = re.compile(r"(?:\*\*|[\"“„«「『'`\u2018*])\Z")
 _INSIDE_WORD: Final = re.compile(r"\w\w")
 #: The tag around the anchor in our prompt, and the end of a text that may be half of such a tag.
 _MARK: Final = re.compile(r"<(anchor(?:-\d+)?)>")
@@ -151,6 +153,9 @@ class SeamKind(StrEnum):
 
 EXACT: Final = frozenset({SeamKind.ANCHOR, SeamKind.ECHO, SeamKind.RESTART, SeamKind.PREFILL})
 """The kinds of seams that repeated text proves to be exact."""
+
+_REPEATS: Final = frozenset({SeamKind.ANCHOR, SeamKind.ECHO, SeamKind.RESTART, SeamKind.FENCE})
+"""What proves, where it follows, that words before it are no part of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +243,7 @@ class Judge:
         Then all of it is dropped. If the cut went through a stop sequence, the model completes it
         while it repeats the anchor, and ends there: then the part that was shown is dropped too.
         """
-        if only_says_complete(head):
+        if only_says_complete(self._cut, head):
             return Finding(SeamKind.COMPLETE, len(head), 4.0)
         same = head.strip() == self.text.strip() and novelty("", head) >= _ALL_BITS
         if same or self.restarted(head):
@@ -246,7 +251,7 @@ class Judge:
         parted = self._anchor[len(head) :]
         if not parted or not self._anchor.startswith(head) or is_run(head):
             return None
-        if novelty(self.text.removesuffix(parted), head, enough=12.0) < 12.0:
+        if novelty(self.text.removesuffix(parted), head, enough=_BARE_BITS) < _BARE_BITS:
             return None
         back = len(parted) if stop and stop.startswith(parted) else 0
         return Finding(SeamKind.ECHO, len(head), 4.0, back=back)
@@ -264,25 +269,28 @@ class Judge:
             if not self.text.startswith(body, place):
                 near = self._tail.find(body)
                 place = len(self.text) - len(self._tail) + near if near >= 0 else -1
-            if place >= 0 and (
-                at == 0 or place < 200 or preamble_evidence(self._cut, head[:at], body) > 0
-            ):
+            if place >= 0 and (at == 0 or place < 200 or only_of_itself(head[:at])):
                 return at, place
         return None
 
     def opening(self, head: str, size: int) -> Finding | None:
         """Return the finding that the first `size` characters alone prove a preamble, or `None`."""
-        points = preamble_evidence(self._cut, head[:size], head[size:])
-        if points < ENOUGH:
-            return None
-        return Finding(SeamKind.PREAMBLE, size, points - ENOUGH + THRESHOLD)
+        own = only_of_itself(head[:size]) and cannot_stand(self._cut, head[:size], head[size:])
+        return Finding(SeamKind.PREAMBLE, size, 4.0) if own else None
 
     def restarted(self, head: str) -> bool:
         """Whether a whole attempt only repeats the beginning of the answer."""
         return any(
-            self._top.startswith(head[at:]) and len(head) - at >= 2 * _TOP
+            self._top.startswith(head[at:])
+            and len(head) - at >= 2 * _TOP
+            and self._is_new_line(head[:at])
             for at in self._starts(head)
         )
+
+    def _is_new_line(self, opening: str) -> bool:
+        """Whether the last line of an opening, if any, is not one of the text."""
+        last = opening.rstrip().rpartition("\n")[2]
+        return not last or last not in self.text
 
     def _starts(self, head: str) -> list[int]:
         lead = len(head) - len(head.lstrip())
@@ -360,16 +368,50 @@ class Judge:
             if not final and len(head) < LONGEST + len(anchor):
                 raise _MoreNeededError
             return None
-        opening, earlier = head[:at], self.text[: len(self.text) - len(anchor)]
-        led, leads = (_NUMBERS.sub("0", one[-128:]) for one in (earlier, opening))
-        same = common_suffix(led, leads)
-        word = _LAST_WORD.search(leads)
-        again = word is not None and same >= min(len(word[0]), _SAME_WORDS)
-        again = again or self._in_template
-        if again or not may_be_words(opening):
-            return None
         inner = self._anchored(head[at:], final=final)
-        return inner and inner.after(at, SeamKind.PREAMBLE)
+        if inner is not None and not final and len(head) < at + inner.drop + 5:
+            raise _MoreNeededError
+        if inner is None or not self._is_said_before_anchor(head[:at], head[at + inner.drop :]):
+            return None
+        drop = inner.drop
+        if mark := _QUOTE.search(head[:at]):
+            closing = _CLOSING.get(mark[0], mark[0])
+            drop += len(closing) * head.startswith(closing, at + drop)
+        return replace(inner, drop=drop).after(at, SeamKind.PREAMBLE)
+
+    def _is_said_before_anchor(self, opening: str, rest: str) -> bool:
+        """Whether an opening before the anchor is words to the reader, not text between two copies.
+
+        If the text has the same words twice, then it has the same before them, or after them, or
+        it stopped where the words end, so that they are a line or sentence of their own.
+        """
+        anchor = self._anchor
+        earlier = self.text[: len(self.text) - len(anchor)]
+        same = common_suffix(earlier, opening)
+        led, leads = (_NUMBERS.sub("0", one[-128:]) for one in (earlier, opening))
+        word = _LAST_WORD.search(leads)
+        again = word is not None and common_suffix(led, leads) >= min(len(word[0]), _SAME_WORDS)
+        said = opening[: len(opening) - same] if again else opening
+        if only_of_itself(said):
+            return True
+        if not may_be_words(said) or (rest and rest[:5] in opening):
+            return False
+        if not again and not self._in_template:
+            return True
+        if self._in_template or not self.text[-1].isalnum() or opening[0].isspace():
+            return False
+        led_by = earlier[: len(earlier) - same]
+        begins = led_by[-1:] in ("", "\n") or SENTENCE_END.search(led_by[-3:]) is not None
+        return same > 0 and begins and self._is_one_saying(said)
+
+    def _is_one_saying(self, said: str) -> bool:
+        """Whether an opening is one line, of sentences, that does not end as the text does."""
+        phrase = said.strip()
+        if "\n" in phrase or phrase[-_PROBE:] in self.text:
+            return False
+        if said.endswith("\n") and phrase[-1] not in ".!?:…":
+            return False
+        return not any(after.islower() for after in _NEXT_SENTENCE.findall(phrase))
 
     @cached_property
     def _in_template(self) -> bool:
@@ -418,7 +460,7 @@ class Judge:
         whole_line = self.text[: -len(anchor)][-1:] in ("", "\n")
         if goes_on and whole_line and "\n" + head[end] not in self._tail:
             return None  # no line begins so: the anchor's last word is part of a longer one
-        return Finding(SeamKind.ANCHOR, end + self._same_space(head[end:]), 8.0)
+        return Finding(SeamKind.ANCHOR, end + self._other_space(head[end:]), 8.0)
 
     def _echo(self, head: str, text: str, *, final: bool, spoken: bool = False) -> Finding | None:
         """Return the end of `text` at the start of `head`; `spoken`: after words to the reader."""
@@ -430,10 +472,11 @@ class Judge:
                 score = _SURE
             else:
                 score = odds(text, head, size)
-                if self._asked and size >= 8:
-                    score += 6.0 if size >= self._asked else 1.0
+                if self._asked and size >= max(_PROBE, self._asked):
+                    score += 6.0
                 score += _SPOKEN if spoken else 0.0
-                if score < THRESHOLD and size >= _PROBE and best is None:
+                whole = len(text) == len(self.text)
+                if score < THRESHOLD and size >= _PROBE and best is None and whole:
                     proven = fits_only_without(self._cut, head, size)
                     if proven is None and not final:
                         raise _MoreNeededError
@@ -462,7 +505,12 @@ class Judge:
 
     def _echo_without_space(self, head: str, *, final: bool) -> Finding | None:
         found = self._echo(head, self._bare, final=final) if self._bare else None
-        if found is None or novelty(self._bare, head[: found.drop]) < _BARE_BITS:
+        if found is None:
+            return None
+        start = len(self._bare) - found.drop
+        whole_line = "\n" in self.text[len(self._bare) :] and self._bare[:start][-1:] in ("", "\n")
+        needed = _LINE_KNOWN if whole_line else _BARE_BITS  # a whole line may come twice
+        if novelty(self._bare, head[: found.drop]) < needed:
             return None
         if _INSIDE_WORD.match(head, found.drop - 1):
             return None
@@ -477,6 +525,16 @@ class Judge:
         if lead.startswith(stripped):
             return len(stripped)
         return len(lead) if stripped.startswith(lead) else 0
+
+    def _other_space(self, rest: str) -> int:
+        """Return the same where the white space may be another, as it was within the anchor.
+
+        Spaces go if the text has none like them: two in a row, or one before a line.
+        """
+        lead = len(rest) - len(rest.lstrip(" "))
+        blank = "\n " if "\n" in self.text[len(self._bare) :] else "  "
+        alone = self.text[-1:].isspace() and blank not in self._cut.near
+        return lead if lead and alone and rest[lead:].strip() else self._same_space(rest)
 
     def _decorated(self, head: str, *, final: bool) -> Finding | None:
         """Return an echo in quotes, or after an ellipsis."""
@@ -573,44 +631,38 @@ class Judge:
         return inner.after(size, SeamKind.ECHO)
 
     def _prefaced(self, head: str, *, final: bool, depth: int) -> Finding | None:
-        best: tuple[float, int, Finding] | None = None
+        best: Finding | None = None
         for at in ends_of_openings(head):
-            rest = head[at:]
-            points = preamble_evidence(self._cut, head[:at], rest)
-            if points <= 0 or (not rest and not final):
+            opening, rest = head[:at], head[at:]
+            if self._completes_word(opening, rest, final=final):
+                return Finding(SeamKind.PREAMBLE, at, 4.0)
+            if not only_of_itself(opening) or (not rest and not final):
                 continue
-            try:
-                inner = self._within(rest, final=final, depth=depth - 1)
-            except _MoreNeededError:
-                if points + _MOST >= ENOUGH:
-                    raise
-                continue
-            points += _bonus(inner, len(self.text))
-            repeats = inner.kind in (SeamKind.ANCHOR, SeamKind.RESTART)
-            if not inner.drop:
-                points = self._points_alone(points, head[:at], rest)
-            if points >= ENOUGH and (best is None or (repeats and best[2].drop == 0)):
-                best = points, at, inner
-        if best is None:
-            return None
-        points, at, inner = best
-        if not inner.drop and self._keeps_line_break(head[:at], head[at:]):
-            at -= 1
-        return replace(inner.after(at, SeamKind.PREAMBLE), odds=points - ENOUGH + THRESHOLD)
+            inner = self._within(rest, final=final, depth=depth - 1)
+            novel = inner.kind is not SeamKind.ECHO or self._is_novel(rest[: inner.drop])
+            if inner.kind in _REPEATS and (novel or cannot_stand(self._cut, opening, rest)):
+                return inner.after(at, SeamKind.PREAMBLE)
+            if self._stays_in_run(rest, final=final):
+                return best
+            if cannot_stand(self._cut, opening, rest):
+                at -= own_line_break(self._cut, opening, rest)
+                best = replace(inner.after(at, SeamKind.PREAMBLE), odds=4.0)
+        return best
 
-    def _points_alone(self, points: float, opening: str, rest: str) -> float:
-        """Return the points of an opening that nothing is repeated after; 0.0: it may be text."""
-        if not stands_alone(self._cut, opening, rest):
-            return 0.0
-        return max(points, ENOUGH) if only_of_itself(opening) else points
+    def _completes_word(self, opening: str, rest: str, *, final: bool) -> bool:
+        """Whether `rest` completes the truncated word to one that the text has.
 
-    def _keeps_line_break(self, opening: str, rest: str) -> bool:
-        """Whether the last line break of an opening belongs to the text, or may belong to it."""
-        if not opening.endswith("\n\n") and self._cut.line and not continues_sentence(rest):
-            return True
-        if opening.endswith(" \n"):
-            return True  # words on the same line, and then the text's own line break
-        return opening.endswith("\n\n") and lacks(self._cut, "\n", rest)
+        Then a line before it, which begins with a capital letter, is no part of the text.
+        """
+        cut = self._cut
+        if not (cut.inside_word and opening[0].isupper() and rest[:1].islower()):
+            return False
+        if not final and rest.isalpha():
+            raise _MoreNeededError
+        return may_be_words(opening) and joins_to_known_word(cut, rest)
+
+    def _is_novel(self, echo: str) -> bool:
+        return novelty(self.text, echo, enough=_SPOKEN_BITS) >= _SPOKEN_BITS
 
     def _within(self, rest: str, *, final: bool, depth: int) -> Finding:
         """Return the finding after an opening: an echo, another opening, or the continuation."""
@@ -665,12 +717,13 @@ class Judge:
         if body[:3] in ("```", "~~~") and "\n" not in body.rstrip():
             return True
         ends = ends_of_openings(head)
-        if not ends:
-            # Words to the reader begin with a capital letter, or with a mark before it.
-            begins = body[0].isupper() or ord(body[0]) >= 0x590 or body[0] in "[(*_"
-            return begins and len(head) <= LONGEST
-        points = (preamble_evidence(self._cut, head[:at], head[at:]) for at in ends)
-        return any(some > 0 and some + _MOST >= ENOUGH for some in points)
+        if not ends and len(head) <= LONGEST and may_begin_words(self.text, head):
+            return True  # the attempt may end with a refusal
+        for at in ends:  # before the text from its top
+            rest = head[at : at + _FIRST + 4]
+            if rest.strip() and self._top.startswith(rest) and may_be_words(head[:at]):
+                return True
+        return len(head) <= LONGEST and may_become_of_itself(head)
 
     def _knows(self, words: str) -> bool:
         """Whether the text has `words` near its end or at its top."""
@@ -695,11 +748,14 @@ def _goes_round_early(head: str, size: int) -> bool:
     """Whether `head` seems to repeat its first `size` characters over and over."""
     known = min(size, 64)
     following = head[size : size + known]
-    return head.startswith(following) and len(following) >= min(known, 3)
-
-
-def _bonus(inner: Finding, length: int) -> float:
-    """Return points for what follows a preamble; `_MOST` at most."""
-    if inner.kind is SeamKind.ANCHOR or inner.drop >= max(length, _TOP):
-        return _MOST
-    return 3.0 if inner.kind in (SeamKind.ECHO, SeamKind.FENCE, SeamKind.RESTART) else 0.0
+    if head.startswith(following) and len(following) >= min(known, 3):
+        return True
+    # Or a part of it: the same continues behind it as within it.
+    again = head.find(head[:_PROBE], 1, size + _PROBE - 1)
+    while again > 0:
+        same = common_prefix(head[again:], head)
+        undecided = again + same == len(head)
+        if again + same >= size + 3 and (same >= 24 or undecided):
+            return True
+        again = head.find(head[:_PROBE], again + 1, size + _PROBE - 1)
+    return False

@@ -75,6 +75,8 @@ class Seam:
         looks = sorted({0, *_LOOKS, known, known + 24})
         self._looks = [*looks[1 : bisect_left(looks, self._hold)], self._hold]
         self._judge = Judge(before, anchor)
+        self._again: Replay | None = Replay(anchor) if anchor else None
+        """The anchor, as long as what follows the first copy of it may be a second one."""
         thinks = prefilled is None and before.lstrip().startswith(_THOUGHTS[0])
         self._thoughts = "" if thinks and _THOUGHTS[1] in before else None
         """What came so far, where the text began with thoughts and this attempt may as well."""
@@ -224,7 +226,17 @@ class Seam:
         return self._pass(found.insert + rest)
 
     def _pass(self, text: str) -> str:
+        if self._again is not None and self.verdict is not None:
+            self._note_second_anchor(self._again, self.verdict, text)
         return text if self._fence is None else self._without_own_fence(self._fence + text)
+
+    def _note_second_anchor(self, again: Replay, verdict: Verdict, text: str) -> None:
+        """Take the anchor for no proof if it was repeated twice: one may be the text's own."""
+        again.feed(text)
+        if verdict.kind is not SeamKind.ANCHOR or again.done or again.lost:
+            self._again = None
+        if verdict.kind is SeamKind.ANCHOR and again.done:
+            self.verdict = replace(verdict, kind=SeamKind.ASSUMED, confidence=0.5)
 
     def _without_own_fence(self, held: str) -> str:
         """Return the text to show, without the closing line of a fence whose first was dropped."""

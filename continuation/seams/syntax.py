@@ -19,6 +19,7 @@ from continuation.seams.text import (
     fence_line,
     is_run,
     novelty,
+    seen_gap,
     shape,
 )
 
@@ -271,12 +272,12 @@ def superfluous(cut: Cut, head: str) -> int:
         return 0
     if "\n" in space and cut.inside_string:
         return len(space) - len(space.lstrip("\r\n"))
-    if cut.inside_word and _joins_to_known_word(cut, head[len(space) :]):
+    if cut.inside_word and joins_to_known_word(cut, head[len(space) :]):
         return len(space)
     return 1 if space == " " and _never_doubles_spaces(cut) else 0
 
 
-def _joins_to_known_word(cut: Cut, rest: str) -> bool:
+def joins_to_known_word(cut: Cut, rest: str) -> bool:
     """Whether the letters on both sides of the seam make one word that the text has used before."""
     left, right = re.search(r"[^\W\d_]+$", cut.near), re.match(r"[^\W\d_]+", rest)
     if left is None or right is None or not rest[0].islower():
@@ -303,20 +304,7 @@ def lacks(cut: Cut, space: str, rest: str) -> bool:
     Without it the characters at the seam would follow each other as nowhere in the text. With an
     empty `rest`: whether it may be needed.
     """
-    end, begun = cut.near.rstrip(), rest.lstrip()
-    if not end:
-        return False
-    gap, lead = cut.near[len(end) :], rest[: len(rest) - len(begun)]
-
-    def seen(between: str) -> int:
-        following = _like(begun[0]) if begun else r"\S"
-        return len(re.findall(f"{_like(end[-1])}{re.escape(between)}(?={following})", cut.near))
-
-    return not (begun and seen(gap + lead)) and seen(gap + space + lead) >= 3
-
-
-def _like(char: str) -> str:
-    return r"[^\W\d_]" if char.isalpha() else r"\d" if char.isdigit() else re.escape(char)
+    return not (rest.strip() and seen_gap(cut, "", rest)) and seen_gap(cut, space, rest) >= 3
 
 
 def wanted(cut: Cut, head: str) -> str:

@@ -206,6 +206,24 @@ class Cut:
         return self.form is Form.JSON and line.count('"') % 2 == 1
 
 
+def seen_gap(cut: Cut, space: str, rest: str) -> int:
+    """Return how often the text has such characters as at the seam with this white space between.
+
+    That is the white space at its end, then `space`, then that before `rest`. With an empty `rest`
+    anything may follow.
+    """
+    end, begun = cut.near.rstrip(), rest.lstrip()
+    if not end:
+        return 0
+    between = cut.near[len(end) :] + space + rest[: len(rest) - len(begun)]
+    following = _like(begun[0]) if begun else r"\S"
+    return len(re.findall(f"{_like(end[-1])}{re.escape(between)}(?={following})", cut.near))
+
+
+def _like(char: str) -> str:
+    return r"[^\W\d_]" if char.isalpha() else r"\d" if char.isdigit() else re.escape(char)
+
+
 # How new a part of it is ------------------------------------------------------------------------
 
 #: Most characters of earlier text that are read: it bounds the time for answers of any size.
@@ -328,6 +346,10 @@ def fold(text: str) -> tuple[str, list[int]]:
 # An end of it to be repeated --------------------------------------------------------------------
 
 
+#: The last word before the start of a line or sentence.
+_LED: Final = re.compile(r"\S{1,24}(?:\s*\n\s*|(?<=[.!?:;,…])\s+|(?<=[。！？：；，]))\Z")  # noqa: RUF001
+
+
 def choose_anchor(before: str) -> str | None:
     """Return the shortest end of `before` that is long, rare and surprising enough for an anchor.
 
@@ -344,12 +366,23 @@ def choose_anchor(before: str) -> str | None:
             start -= 1
         # A longer word is broken.
         tail = text[start if start == 0 or text[start - 1].isspace() else at :]
+        # A line or sentence may come again as a whole, but hardly with the same word before it.
+        led = _LED.search(text[max(0, len(text) - len(tail) - 40) : len(text) - len(tail)])
+        tail = text[len(text) - len(tail) - len(led[0]) :] if led else tail
         if near.count(tail) == 1 and not is_run(tail) and novelty(text, tail) >= 56.0:  # bits
             # If the text before the anchor has much the same end, more of the same may follow.
             run = common_suffix(text, text[: len(text) - len(tail)])
-            if run * 4 <= len(tail):
+            if run * 4 <= len(tail) and not _has_border(tail):
                 return tail
     return None
+
+
+def _has_border(text: str) -> bool:
+    """Whether `text` begins as it ends: an echo of its end in a run would look like all of it."""
+    return any(
+        text.startswith(text[-size:]) and sum(map(str.isalpha, text[-size:])) >= 3
+        for size in range(3, len(text) // 2)
+    )
 
 
 # Whether it brings something new ----------------------------------------------------------------

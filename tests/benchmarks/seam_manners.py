@@ -8,7 +8,6 @@ no part of the text, and joins that lose a character of the text. The last must 
     python tests/benchmarks/seam_manners.py [--step 5] [--seed 7] [--failures 10] [--held-out]
     python tests/benchmarks/seam_manners.py --only "exact" --lost
 """
-# ruff: noqa: RUF001 - the signs are meant
 
 from __future__ import annotations
 
@@ -97,11 +96,13 @@ def attempts(
         yield Attempt(f"same line + anchor, {language}", f"{word} {anchor}{rest}", rest)
         yield Attempt(f"bare + anchor, {language}", f"{bare} {anchor}{rest}", rest)
         yield Attempt(f"no space + anchor, {language}", f"{word}{anchor}{rest}", rest)
-        mark = rng.choice((": ", ' "', " …", " - ", ": **", " `", "... ", ' “'))
-        close = {' "': '"', ": **": "**", " `": "`", ' “': "”"}.get(mark, "")
+        mark = rng.choice((": ", ' "', " …", " - ", ": **", " `", "... ", " “"))
+        close = {' "': '"', ": **": "**", " `": "`", " “": "”"}.get(mark, "")
         yield Attempt(f"mark + anchor, {language}", f"{bare}{mark}{anchor}{close}{rest}", rest)
         fold = rng.choice(("NFD", "NFC", "straight", "space"))
-        yield Attempt(f"words + other anchor, {language}", f"{word} {other(anchor, fold)}{rest}", rest)
+        yield Attempt(
+            f"words + other anchor, {language}", f"{word} {other(anchor, fold)}{rest}", rest
+        )
     if anchor is not None:
         yield from _anchors(anchor, rest, rng)
     yield from _echoes(before, rest, rng)

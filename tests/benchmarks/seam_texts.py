@@ -3,7 +3,7 @@
 In all of them an exact continuation may look like a repetition, or like words to the reader.
 `seam_manners.py` cuts them, with the texts of `seam_languages.py`, and continues them.
 """
-# ruff: noqa: E501, RUF001 - a text is easier to check where a line is a line; the signs are meant
+# ruff: noqa: E501 - a text is easier to check where a line is a line; the signs are meant
 
 from __future__ import annotations
 
@@ -148,17 +148,17 @@ ABOUT_TRUNCATION: dict[str, str] = {
         "He opened the letter again. It said nothing new.\n\nSorry.\n\nOne word on a line of its "
         "own, in her handwriting. He turned the page and read:\n\nI will continue tomorrow.\n\n"
         "She had not. The rest of the page was white. He wrote below it:\n\nContinued.\n\nThen he "
-        "left the house, walked to the ferry, and told the captain to go on. \"Go on where?\" asked "
+        'left the house, walked to the ferry, and told the captain to go on. "Go on where?" asked '
         "the captain.\n\nWhere I left off.\n\nThe captain laughed and pulled the rope. Resuming the "
         "old route took them an hour.\n\nThe end of the message was missing.\n"
     ),
     "code comments": (
-        "def resume(state):\n    \"\"\"\n    Continue the interrupted message.\n\n    The rest of the "
-        "output follows.\n    \"\"\"\n    # Sorry, the answer was cut off.\n    # Continue where we "
+        'def resume(state):\n    """\n    Continue the interrupted message.\n\n    The rest of the '
+        'output follows.\n    """\n    # Sorry, the answer was cut off.\n    # Continue where we '
         "left off:\n    text = state.text\n    log('Continuing from the last token.')\n    return "
         "text\n\n\nMESSAGE = '''\nApologies for the interruption.\n\nHere is the rest:\n'''\n\n\n"
-        "def done():\n    \"\"\"Say that the response is complete.\n\n    Nothing more to add.\n    "
-        "\"\"\"\n    print('My previous answer was truncated.')\n"
+        'def done():\n    """Say that the response is complete.\n\n    Nothing more to add.\n    '
+        '"""\n    print(\'My previous answer was truncated.\')\n'
     ),
     "messages yaml": (
         "cut_off: |\n  Sorry, my answer was cut off.\n\n  Please continue.\nresume: >\n  Continuing "
@@ -264,22 +264,22 @@ ODD_SIGNS: dict[str, str] = {
     ),
     "code in prose": (
         "Put this into `app.py`:\n\n```python\nfrom flask import Flask\n\napp = Flask(__name__)\n\n\n"
-        "@app.get(\"/\")\ndef index():\n    return \"hello\"\n```\n\nAnd this into the template:\n\n"
+        '@app.get("/")\ndef index():\n    return "hello"\n```\n\nAnd this into the template:\n\n'
         "```html\n<p>{{ name }}</p>\n<p>Sorry.</p>\n```\n\n## Run it\n\nThe server starts on port "
         "5000.\n\n```bash\nflask run\n```\n\n### Notes\n\n- The rest is up to you.\n- Continue with "
         "the next chapter.\n\nNo further changes to the code are needed.\n"
     ),
     "fence in code": (
-        "```python\nDOC = \"\"\"\nUse it so:\n\n```js\nrun()\n```\n\"\"\"\n\ndef f(x):\n    return x + "
+        '```python\nDOC = """\nUse it so:\n\n```js\nrun()\n```\n"""\n\ndef f(x):\n    return x + '
         "1\n```\n\n```\nplain output\nsecond line\n```\n\n~~~text\n```\nnested\n```\n~~~\n\nThe "
         "blocks above are all there is. Nothing else has to be changed.\n"
     ),
     "go code": (
-        "package main\n\nimport (\n\t\"fmt\"\n\t\"os\"\n)\n\nfunc main() {\n\tif len(os.Args) < 2 {\n"
-        "\t\tfmt.Println(\"usage: tool NAME\")\n\t\tos.Exit(1)\n\t}\n\tname := os.Args[1]\n\tfor i "
-        ":= 0; i < 3; i++ {\n\t\tfmt.Printf(\"%d: %s\\n\", i, name)\n\t}\n\tif err := save(name); "
+        'package main\n\nimport (\n\t"fmt"\n\t"os"\n)\n\nfunc main() {\n\tif len(os.Args) < 2 {\n'
+        '\t\tfmt.Println("usage: tool NAME")\n\t\tos.Exit(1)\n\t}\n\tname := os.Args[1]\n\tfor i '
+        ':= 0; i < 3; i++ {\n\t\tfmt.Printf("%d: %s\\n", i, name)\n\t}\n\tif err := save(name); '
         "err != nil {\n\t\tfmt.Println(err)\n\t\tos.Exit(1)\n\t}\n}\n\nfunc save(name string) error "
-        "{\n\treturn os.WriteFile(\"name.txt\", []byte(name), 0o600)\n}\n"
+        '{\n\treturn os.WriteFile("name.txt", []byte(name), 0o600)\n}\n'
     ),
 }
 

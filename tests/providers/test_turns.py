@@ -142,6 +142,24 @@ def test_an_error_of_the_first_attempt_is_unchanged(sim: Simulator, how: How, fo
     assert len(sim.posts) == 1
 
 
+# --- a recovery that is refused -----------------------------------------------------------------
+
+REFUSALS = {"messages": "refusal", "chat": "refusal", "responses": "refusal", "gemini": "SAFETY"}
+
+
+@pytest.mark.parametrize("said", ["I'm sorry, but I can't help with that.", "抱歉，我不能继续。"])
+@pytest.mark.parametrize("name", REFUSALS)
+def test_a_recovery_that_is_refused_in_words_adds_none_of_them(
+    sim: Simulator, how: How, name: str, said: str
+) -> None:
+    form = FORMATS[name]
+    sim.script([cut("The quick brown fo"), end(said, stop=REFUSALS[name])])
+    ran = form.ask(sim, how, form.top)
+    assert (ran.text, form.why(ran)) == ("The quick brown fo", form.ended[REFUSALS[name]])
+    assert (ran.told.outcome, ran.told.synthetic) == (Outcome.PARTIAL, False)
+    assert ran.told.reason == "the model refused to continue"
+
+
 # --- at the output limit ------------------------------------------------------------------------
 
 

@@ -168,10 +168,6 @@ OPENED = {
     "words before rows of a dump": (cut(DUMP, "|a.A.|\n"), "Thanks, resuming below.\n\n"),
     "a fence again, within a run": ((DONE[:185], DONE[185:]), "```\n"),
     "a fence again, before its first line": (cut(BLOCK, "```python\n"), "```\n"),
-    "words before a blank line": (
-        cut(PAGES, "storm 185 coming in.\n"),
-        "Okay, continuing right after the last token:\n",
-    ),
 }
 
 

@@ -504,3 +504,27 @@ def test_a_recovery_that_is_refused_ends_with_the_providers_own_reason(
     assert finishes(driven) == [stop]
     assert (driven.report.outcome, driven.report.synthetic) == ("partial", False)
     assert driven.report.reason == "the model refused to continue"
+
+
+@pytest.mark.parametrize(
+    ("message", "text", "stop"),
+    [
+        ({"content": REFUSED}, "", "content_filter"),
+        ({"content": None, "refusal": REFUSED}, "", "stop"),
+        ({"content": "x ju", "refusal": REFUSED}, "x ju", "stop"),
+    ],
+    ids=["in words", "in its field", "after text"],
+)
+def test_a_refused_recovery_of_a_body_keeps_the_providers_own_reason(
+    message: dict[str, Any], text: str, stop: str
+) -> None:
+    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": stop}
+    first = completed(Driven([sse([*TEXT_CUT, *closing("length")])])).to_dict()
+    refused = {**first, "choices": [choice]}
+    told = [body(json.dumps(one).encode()) for one in (first, refused)]
+    at_ceiling = Policy(model_max_output_tokens=1000)
+    driven = chat(streams(*told), asking(stream=None, max_tokens=1000), at_ceiling)
+    [choice] = json.loads(b"".join(driven.pieces))["choices"]
+    assert choice["message"]["content"] == "The quick brown fo" + text
+    assert choice["finish_reason"] == stop
+    assert driven.report.reason == "the model refused to continue"

@@ -241,3 +241,62 @@ def test_a_text_in_the_place_of_parts_is_no_empty_message() -> None:
 def test_a_body_that_is_whole_passes_byte_for_byte() -> None:
     raw = json.dumps(SCENES["whole"][0][-1]["response"], indent=1).encode()
     assert b"".join(respond(bodies(raw), stream=False).pieces) == raw
+
+
+REFUSED = "I'm sorry, but I can't help with that."
+
+
+def refusing(*texts: str, number: str = "2") -> Json:
+    """Return a whole response whose message holds these texts, and then a refusal."""
+    item = said("", f"msg_{number}")
+    parts = [{"type": "output_text", "text": text, "annotations": []} for text in texts]
+    item["content"] = [*parts, {"type": "refusal", "refusal": REFUSED}]
+    return response(number, [item])
+
+
+def refusal_events(whole: Json) -> list[Json]:
+    """Return a response as events, with a refusal as its own part."""
+    [item] = whole["output"]
+    at = {"item_id": item["id"], "output_index": 0}
+    told: list[Json] = [
+        {"type": "response.created", "response": {**whole, "output": [], "usage": None}},
+        {"type": "response.output_item.added", "output_index": 0, "item": {**item, "content": []}},
+    ]
+    for number, part in enumerate(item["content"]):
+        kind = "refusal" if part["type"] == "refusal" else "text"
+        here, name = (
+            {**at, "content_index": number},
+            "refusal" if kind == "refusal" else "output_text",
+        )
+        blank = {**part, kind: ""}
+        told += [
+            {"type": "response.content_part.added", **here, "part": blank},
+            {"type": f"response.{name}.delta", **here, "delta": part[kind]},
+            {"type": f"response.{name}.done", **here, kind: part[kind]},
+            {"type": "response.content_part.done", **here, "part": part},
+        ]
+    told += [
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+        {"type": "response.completed", "response": whole},
+    ]
+    return [{**event, "sequence_number": number} for number, event in enumerate(told)]
+
+
+@pytest.mark.parametrize("texts", [[], ["x ju"]], ids=["alone", "after text"])
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_refusal_part_of_a_recovery_is_not_joined_to_the_text(
+    texts: list[str], streamed: bool
+) -> None:
+    part = [said("The quick brown fo", status="incomplete")]
+    refused = refusing(*texts)
+    if streamed:
+        driven = respond(streams(sse(answer("1", part, LIMIT)), sse(refusal_events(refused))))
+        whole = driven.told[-1]["response"]
+    else:
+        at_ceiling = Policy(model_max_output_tokens=1000)
+        provider = bodies(response("1", part, LIMIT), refused)
+        driven = respond(provider, at_ceiling, stream=False)
+        whole = json.loads(b"".join(driven.pieces))
+    shown = [part["text"] for item in whole["output"] for part in item["content"] if "text" in part]
+    assert "".join(shown) == "The quick brown fo" + "".join(texts)
+    assert driven.report.reason == "the model refused to continue"
