@@ -234,7 +234,8 @@ def test_two_that_ask_the_same_at_once_are_two(reciting: Simulator, tmp_path: Pa
 def test_a_journal_that_cannot_be_had_costs_no_answer(
     reciting: Simulator, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with serving(tmp_path, reciting.url, table("no-such-folder/journal.db")) as served:
+    (tmp_path / "no-folder").write_text("a file, so that no folder can be created")
+    with serving(tmp_path, reciting.url, table("no-folder/journal.db")) as served:
         for _ in range(2):
             assert stream(served.url, "k", BODY, -1).rstrip().endswith(b"[DONE]")
     assert caplog.text.count("no turn is kept for now") == 1

@@ -234,6 +234,7 @@ def test_a_store_that_is_none_is_refused(named: Any, said: str) -> None:
 def test_a_body_that_no_store_keeps_has_an_id_that_is_refused(
     sim: Simulator, tmp_path: Path
 ) -> None:
+    (tmp_path / "nowhere").write_text("a file, so that no folder can be created")
     caller = Caller(sim, replace(FAST, chain_store=str(tmp_path / "nowhere" / "chains.db")))
     sim.script([*RECOVERED, END])
     first = caller.ask(GO, max_output_tokens=TOP)
@@ -248,6 +249,7 @@ def test_a_body_that_no_store_keeps_has_an_id_that_is_refused(
 
 def test_a_stream_that_no_store_would_know_stays_as_it_came(sim: Simulator, tmp_path: Path) -> None:
     """Its id is the server's, who has half of it: a later turn would continue from that half."""
+    (tmp_path / "nowhere").write_text("a file, so that no folder can be created")
     caller = Caller(sim, replace(FAST, chain_store=str(tmp_path / "nowhere" / "chains.db")))
     sim.script([*RECOVERED, END])
     half = caller.ask(GO, stream=True, max_output_tokens=TOP)
@@ -261,6 +263,7 @@ def test_a_stream_that_no_store_would_know_stays_as_it_came(sim: Simulator, tmp_
 def test_a_stream_that_drops_stays_dropped_where_no_store_would_know(
     sim: Simulator, tmp_path: Path
 ) -> None:
+    (tmp_path / "nowhere").write_text("a file, so that no folder can be created")
     caller = Caller(sim, replace(FAST, chain_store=str(tmp_path / "nowhere" / "chains.db")))
     sim.script([end("One fine day, all was well.", drop=6, deltas=8)])
     with pytest.raises(openai.APIConnectionError), continuation.watch() as turns:
