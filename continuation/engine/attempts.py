@@ -718,6 +718,7 @@ class Attempts:
         """Keep the turn in the chain store, for requests that continue from it."""
         chain = self.request.chain
         kept = chain.record() if chain is not None else None
+        self.recorder.given = chain.given if chain is not None else ""
         if kept is not None:
             yield from self._consult("write", kept)
 

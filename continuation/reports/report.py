@@ -392,13 +392,13 @@ def report(thing: object) -> Report | None:
         return _reports.get(name)
 
 
-def _keep(report: Report) -> None:
+def _keep(report: Report, given: str) -> None:
     """Keep a report under the ids that the caller may have of the turn.
 
-    These are the ids of its answers, and the request id of the response that the caller holds: that
-    of the last attempt in mode `first`.
+    These are the ids of its answers, the id of the `given` one if it has its own, and the request
+    id of the response that the caller holds: that of the last attempt in mode `first`.
     """
-    request_id, ids = "", set[str]()
+    request_id, ids = "", {given} if given else set[str]()
     for attempt in report.attempts:
         if attempt.answer_id:
             ids.add(attempt.answer_id)
@@ -475,6 +475,8 @@ class Recorder:
         """The report; `None` until it is written."""
         self.chain: str | None = None
         """What the chain store failed to do last; `None`: nothing."""
+        self.given = ""
+        """The id of the answer that the caller gets, if its format gives it one of its own."""
         self.failed: str | None = None
         """How a function that the caller gave as a policy failed; `None`: none did."""
         self.left = False
@@ -564,7 +566,7 @@ class Recorder:
                 self._spans.finish(report)
             except Exception:
                 logger.exception("the spans could not be made; the turn goes on")
-        _keep(report)
+        _keep(report, self.given)
         level = logging.INFO if outcome is Outcome.HEALED else logging.WARNING
         if outcome in _LOGGED and logger.isEnabledFor(level):
             from continuation.reports.account import log  # most turns are whole

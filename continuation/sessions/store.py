@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from continuation.history import Change
 from continuation.history.api import diagnosed
 from continuation.history.detect import detect
 from continuation.history.types import HistoryFormat, Repaired, RepairPolicy, Violation
@@ -19,7 +20,6 @@ from continuation.sessions.logs import ClaudeCode, Codex, Log, Plain, QwenCode
 from continuation.sessions.opencode import Folder, SessionStore, Storage
 from continuation.sessions.opencode_database import Database, is_database, opened
 from continuation.sessions.rewrite import LogSource
-from continuation.types import Change
 from continuation.wire.json_values import as_map, as_text, is_list, is_map
 
 _LOGS: tuple[Log, ...] = (KimiCode(), Codex(), QwenCode(), ClaudeCode(), Plain())

@@ -90,6 +90,11 @@ class Chained(Protocol):
         """Note that the caller gets the answer of this id as the server has it."""
         ...
 
+    @property
+    def given(self) -> str:
+        """The id of the answer that the caller gets; `""`: the end of none was written."""
+        ...
+
     def record(self) -> Callable[[], bool] | None:
         """Return a function that stores the turn after its end is written; `None`: no need."""
         ...

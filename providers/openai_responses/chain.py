@@ -246,6 +246,11 @@ class Chain:
         """
         self._finished = response, last, first
 
+    @property
+    def given(self) -> str:
+        """The id of the response that the caller gets; `""`: none was made."""
+        return as_text(self._finished[0].get("id")) if self._finished is not None else ""
+
     def unchanged(self, policy: Policy, given: str) -> None:
         """Note that the caller gets this response as the server has it."""
         self._follow(policy)

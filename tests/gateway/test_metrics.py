@@ -114,7 +114,7 @@ def test_a_chain_store_is_timed_and_its_failures_are_counted(
         with serving(tmp_path, provider.url, more) as served:
             provider.script([cut("One, "), end("One, two.")])
             url = served.of("openai-responses") + URLS["openai-responses"]
-            asked = {**request_body("openai-responses"), "max_output_tokens": 300}
+            asked = {**request_body("openai-responses"), "max_output_tokens": 300, "stream": True}
             httpx2.post(url, json=asked, headers=KEYS).raise_for_status()
             value = read(served)
         provider.reset()

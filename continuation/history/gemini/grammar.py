@@ -142,8 +142,8 @@ class GeminiGrammar(Grammar):
         fields = as_map({"parts": [{"text": native}]} if isinstance(native, str) else native)
         role = "model" if fields.get("role") in ("assistant", "ai") else "user"
         if "content" in fields and "parts" not in fields:  # a message of another dialect: its texts
-            said = as_list(content := fields["content"]) or [content]
-            texts = [each for each in said if not is_thought(each)]
+            blocks = as_list(content := fields["content"]) or [content]
+            texts = [each for each in blocks if not is_thought(each)]
             fields = {"parts": [{"text": text_of([t] if is_map(t) else t)} for t in texts]}
         fields = {key: value for key, value in fields.items() if key not in THOUGHT_KEYS}
         return [{**fields, "role": role}] if fields else []

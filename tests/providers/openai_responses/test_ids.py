@@ -129,6 +129,7 @@ def test_a_restarted_process_never_continues_from_half(
     sim.script(answers)
     first = ask(sim.url, how, max_output_tokens=limit)
     assert (first.output_text, first.status) == (WHOLE, "completed")
+    assert continuation.report(first) is not None
     restart()
     continues_from_all_or_nothing(
         sim, lambda: ask(sim.url, again, input=[NEXT], previous_response_id=first.id)
