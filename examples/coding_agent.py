@@ -15,38 +15,26 @@ FIELDS = {"path": {"type": "string"}, "content": {"type": "string"}}
 TOOLS: Any = [{"name": "write_file", "input_schema": {"type": "object", "properties": FIELDS}}]
 
 
-def write_file(path: str, content: str) -> str:
-    Path(Path(path).name).write_text(content, encoding="utf-8")
-    return f"{len(content)} characters written"
-
-
-def use(call: Any) -> dict[str, Any]:
-    """Run a call; what it raises is its result, so that the model can try something else."""
+def write_file(call: Any) -> dict[str, Any]:
+    done: dict[str, Any] = {"type": "tool_result", "tool_use_id": call.id}
     try:
-        content, failed = write_file(**call.input), False
-    except Exception as error:
-        content, failed = f"{type(error).__name__}: {error}", True
-    return {
-        "type": "tool_result", "tool_use_id": call.id, "content": content, "is_error": failed
-    }  # fmt: skip
+        Path(Path(call.input["path"]).name).write_text(call.input["content"], encoding="utf-8")
+    except Exception as error:  # the model is told, and can try something else
+        return {**done, "content": f"{type(error).__name__}: {error}", "is_error": True}
+    return {**done, "content": f"{len(call.input['content'])} characters written"}
 
 
-def main() -> None:
+if __name__ == "__main__":
     client = continuation.wrap(anthropic.Anthropic(), truncated_tool_call="complete")
     asked: dict[str, Any] = {"model": "claude-sonnet-5", "max_tokens": 1024, "tools": TOOLS}
     messages: list[Any] = [{"role": "user", "content": sys.argv[1]}]
     while True:
         reply = client.messages.create(**asked, messages=messages)
         print(*(block.text for block in reply.content if block.type == "text"))
-        if reply.stop_reason not in ("tool_use", "pause_turn"):
+        if reply.stop_reason not in ("tool_use", "pause_turn"):  # paused: just send it again
             break
         messages.append({"role": "assistant", "content": reply.content})
-        if reply.stop_reason == "tool_use":  # after a pause the same messages are sent again
-            done = [use(block) for block in reply.content if block.type == "tool_use"]
-            messages.append({"role": "user", "content": done})
-    if reply.stop_reason not in ("end_turn", "stop_sequence"):
+        if calls := [block for block in reply.content if block.type == "tool_use"]:
+            messages.append({"role": "user", "content": [write_file(call) for call in calls]})
+    if reply.stop_reason != "end_turn":  # truncated or refused: not finished
         sys.exit(f"not finished: {reply.stop_reason}")
-
-
-if __name__ == "__main__":
-    main()

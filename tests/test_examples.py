@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from continuation.simulator import Recorded, Reply
+from continuation.simulator import Recorded, Reply, Simulator, Text, ToolUse
 from continuation.simulator.wire import Answer
 from continuation.testing import ANSWER, Rehearsal
 
@@ -34,7 +34,7 @@ def environment(url: str) -> dict[str, str]:
 
 
 def run(
-    name: str, sim: Rehearsal, tmp_path: Path, *arguments: str, said: str = "", code: str = ""
+    name: str, sim: Simulator, tmp_path: Path, *arguments: str, said: str = "", code: str = ""
 ) -> str:
     """Run an example in a folder of its own; return what it prints."""
     command = ["-c", code] if code else [str(EXAMPLES / f"{name}.py"), *arguments]
@@ -79,6 +79,26 @@ def test_coding_agent(tmp_path: Path) -> None:
         out = run("coding_agent", sim, tmp_path, "Write a snake game to snake.py")
     assert ANSWER in out
     assert (tmp_path / "snake.py").read_text() == ANSWER
+
+
+@pytest.mark.slow
+def test_coding_agent_is_paused_and_its_tool_raises(tmp_path: Path) -> None:
+    """Neither ends it, and only an answer that is whole counts as one."""
+    with Simulator() as sim:
+        sim.script(
+            [
+                Reply([Text("I look it up.")], stop="pause_turn"),
+                Reply([ToolUse("write_file", {"path": "a.py"})], stop="tool_use"),
+                Reply([Text("That did not work.")]),
+                Reply([Text("I must not.")], stop="refusal"),
+            ]
+        )
+        out = run("coding_agent", sim, tmp_path, "Write a snake game")
+        results = (sim.posts[-1].body or {})["messages"][-1]["content"]
+        assert [part["content"] for part in results] == ["KeyError: 'content'"]
+        assert "That did not work." in out
+        with pytest.raises(AssertionError, match="not finished: refusal"):
+            run("coding_agent", sim, tmp_path, "Write a snake game")
 
 
 @pytest.mark.slow

@@ -403,7 +403,8 @@ class JournalStore(ABC):
         """
         done = Future[None]()
         with self._condition:
-            if self._beats.keys() - self._leaving.keys() and not self._is_ending:
+            open_here = self._beats.keys() - self._leaving.keys()
+            if self.remote or (open_here and not self._is_ending):
                 return
             if self._thread is not None:
                 self._rests.append(done)

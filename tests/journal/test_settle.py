@@ -376,3 +376,30 @@ def test_a_callable_object_may_be_asynchronous(calling: Simulator, tmp_path: Pat
             return await journal.settle(Tools())
 
         assert str(asyncio.run(go())).count("written") == 3
+
+
+def test_the_loop_of_the_guide_goes_on_after_a_pause(sim: Simulator, store: Place) -> None:
+    """A pause sends the same turns again, and runs no tool."""
+    sim.script(
+        [
+            end("I look it up.", stop="pause_turn"),
+            end(CALLS[0], stop="tool_use"),
+            end("Done."),
+        ]
+    )
+    ran, stops = list[str](), list[str]()
+
+    def run(call: ParsedCall) -> str:
+        ran.append(call.name)
+        return "written"
+
+    with Journal(store, "s") as journal:
+        while True:
+            turns = journal.settle(run)
+            turn, _ = ask(sim, journal, "anthropic-messages", "sync-stream", turns=turns)
+            stops.append(turn.said.stop_reason)
+            if stops[-1] not in {"tool_use", "pause_turn"}:
+                break
+        assert (stops, ran) == (["pause_turn", "tool_use", "end_turn"], ["Write"])
+        assert sim.posts[1].body is not None
+        assert sim.posts[1].body["messages"][-1]["role"] == "assistant", "sent again as it was"
