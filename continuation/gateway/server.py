@@ -149,6 +149,7 @@ class _Protocol(HttpToolsProtocol):
 
     def _check_request_line(self) -> None:
         """Raise `ValueError` unless the line is as it should be: the parser takes more spaces."""
+        assert self.parser is not None
         method, version = self.parser.get_method(), self.parser.get_http_version()
         line = b"%b %b HTTP/%b" % (method, self.url, version.encode())
         if line not in self._raw:
