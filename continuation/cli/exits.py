@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from enum import IntEnum
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import urlsplit
 
-from continuation.policy import is_url
+from continuation.policy import is_url, without_password
 
 
 class Commands(Protocol):
@@ -68,8 +69,18 @@ def needs(given: object, flag: str, other: object, needed: str) -> None:
 
 def check_url(url: str | None) -> None:
     """Raise `CommandError` for a `--base-url` that is no URL."""
-    if url is not None and not url.startswith(("http://", "https://")):
+    if url is None:
+        return
+    if not url.startswith(("http://", "https://")):
         raise CommandError(f"--base-url {url}: must begin with http:// or https://", Exit.USAGE)
+    try:
+        parts = urlsplit(url)
+        sound = bool(parts.hostname) and (parts.port is None or parts.port > 0) and " " not in url
+    except ValueError:  # half an IPv6 address, a port that is no number
+        sound = False
+    if not sound:
+        message = "is no URL; write it as in http://127.0.0.1:8080/v1"
+        raise CommandError(f"--base-url {without_password(url)}: {message}", Exit.USAGE)
 
 
 def check_out(out: Path | None, read: Mapping[str, str | Path | None]) -> None:
@@ -89,7 +100,9 @@ def _same(one: Path, other: Path) -> bool:
     """Whether two paths name one file, even if that does not exist."""
     with contextlib.suppress(OSError):
         return one.samefile(other)
-    return one.resolve() == other.resolve()
+    with contextlib.suppress(OSError, RuntimeError):  # Python 3.11: a link that leads to itself
+        return one.resolve() == other.resolve()
+    return one.absolute() == other.absolute()
 
 
 def reason(error: Exception) -> str:

@@ -76,6 +76,7 @@ def opened(target: str, dialect: str, server: str, ask: Prompt, policy: Policy) 
         message = f"--journal {name}: the same command is running; {reason(error)}"
         raise CommandError(message, Exit.USAGE) from error
     except (OSError, ValueError, JournalError) as error:
-        raise CommandError(f"--journal {reason(error)}", Exit.USAGE) from error
+        message = f"--journal {reason(error).removeprefix('journal ')}"
+        raise CommandError(message, Exit.USAGE) from error
     with journal:
         yield Kept(journal, name)

@@ -46,6 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(message, Exit.USAGE) from error
     except OSError as error:
         raise CommandError(reason(error), Exit.USAGE) from error
+    except RecursionError as error:
+        message = f"{where}: the JSON in it is nested too deeply; give {_WANTED}"
+        raise CommandError(message, Exit.USAGE) from error
     except ValueError as error:
         raise CommandError(f"{where}: {error}; give {_WANTED}", Exit.USAGE) from error
     print_json([report.as_dict() for report in reports])

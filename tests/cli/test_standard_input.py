@@ -196,3 +196,40 @@ def test_a_misspelled_word_is_answered_with_the_nearest(
 def test_what_is_set_on_the_command_line_wins_over_the_commands_own(sim: Simulator) -> None:
     assert main([*command(sim, "p"), "--set", "initial_limit=caller"]) == Exit.WHOLE
     assert (sim.posts[0].body or {})["max_tokens"] == 8192
+
+
+# -- bad input that once ended in an error of ours -------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url", ["http://[::1", "http://", "http://x:port", "http://x:99999", "http://a b", "ftp://x"]
+)
+@pytest.mark.parametrize("what", ["run", "finish"])
+def test_a_base_url_that_is_none_is_named(
+    what: str, url: str, tmp_path: Path, capsys: Capture
+) -> None:
+    lines = tmp_path / "in.jsonl"
+    lines.write_text("{}\n")
+    files = ["finish", str(lines), "--requests", str(lines), "--out", str(tmp_path / "o")]
+    line = [*RUN] if what == "run" else files
+    assert main([*line, "--base-url", url]) == Exit.USAGE
+    assert f"--base-url {url}: " in capsys.readouterr().err
+
+
+def test_a_link_to_itself_is_named(tmp_path: Path, capsys: Capture) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for line in (
+        ["run", "--batch", str(loop), "--out", str(tmp_path / "o"), "--model", MODEL],
+        ["finish", str(loop), "--requests", str(loop), "--out", str(tmp_path / "o")],
+        [*RUN, "--out", str(loop)],
+    ):
+        assert main(line) == Exit.USAGE
+        assert str(loop) in capsys.readouterr().err
+
+
+def test_a_report_that_is_nested_too_deeply_is_named(tmp_path: Path, capsys: Capture) -> None:
+    deep = tmp_path / "deep.json"
+    deep.write_text("[" * 100_000)
+    assert main(["report", str(deep)]) == Exit.USAGE
+    assert "nested too deeply" in capsys.readouterr().err

@@ -103,7 +103,8 @@ def _run(arguments: argparse.Namespace, read: type[RequestLines | ResultLines]) 
         except TypeError as error:
             raise CommandError(str(error), Exit.MISSING) from error
         except (OSError, ValueError, continuation.JournalError) as error:
-            raise CommandError(f"--journal {reason(error)}", Exit.USAGE) from error
+            message = f"--journal {reason(error).removeprefix('journal ')}"
+            raise CommandError(message, Exit.USAGE) from error
         server = arguments.base_url or os.environ.get(sdk.base_url) or sdk.server
         host = urlsplit(server).hostname or server
         tally = Tally(lines, out)

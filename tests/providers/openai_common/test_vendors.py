@@ -261,7 +261,7 @@ def test_a_number_can_be_taken_back() -> None:
     ("settings", "words"),
     [
         ({"prefil": "bare"}, ["prefil = 'bare'", "unknown key", "mean 'prefill'?"]),
-        ({"urls": ["a.com"]}, ["urls = ['a.com']", "unknown key", "prefill_path", "like"]),
+        ({"urls": ["a.com"]}, ["urls = ['a.com']", "unknown key", "mean 'base_url'?"]),
         ({"name": "x"}, ["name = 'x'", "unknown key"]),
         ({"like": "vlm"}, ["like = 'vlm'", "'vllm'"]),
         ({"like": ["vllm"]}, ["like = ['vllm']", "'vllm'"]),
