@@ -13,7 +13,7 @@ of the head to leave out, and what, if anything, to put in their place.
 In doubt the text stays. Two mistakes are possible and they are not equal: doubled text is seen and
 can be deleted, lost text is not seen at all. So nothing is left out because it *looks* like an
 echo or a preamble. There must be evidence that outweighs the chance that the document really
-continues like that, and where two readings stay possible the finding is EXACT. A rule here may
+continues like that, and where two readings stay possible the finding is ASSUMED. A rule here may
 keep a few doubled characters; it must not lose one.
 
 What counts as evidence, strongest first, which is also the order of the checks:
@@ -36,13 +36,15 @@ What counts as evidence, strongest first, which is also the order of the checks:
    ellipsis or white space. A disguise needs more novelty (`_BARE_BITS`).
 7. Something precedes the continuation: a fence line, the head of the open table, a preamble. After
    each the checks 2 to 7 are applied to the rest, so that "Sure:", a fence and the anchor are taken
-   off one by one. What follows is evidence too: before an anchor a preamble needs fewer signs.
+   off one by one. Before the anchor, words in any language are left out. Otherwise a preamble must
+   be made of the words with which models speak of continuing, and either the end of the text is
+   repeated after it, or no sentence can stand where the text stopped.
 8. None of this: only white space is corrected, where syntax allows one reading only.
 
-How it is weighed. There are three units. Bits (`text.novelty`) measure how unlikely words are to
+How it is weighed. There are two units. Bits (`text.novelty`) measure how unlikely words are to
 occur again by chance. Log odds (`evidence.odds`) weigh a repetition by bits, length and the step
-back to its start, with weights fitted on real texts. Points (`preamble`) are set by hand. The
-first finding that reaches its own threshold is taken; they are not added up across rules.
+back to its start, with weights fitted on real texts. A preamble has no points: it is proven or
+kept. The first finding that reaches its own threshold is taken; they are not added up.
 
 How it is called. `Judge.look` is a pure function of the head; `None` means "call again with more of
 it". More is asked for only while a longer head could change the finding: the words so far occur in

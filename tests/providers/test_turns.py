@@ -19,6 +19,7 @@ from support.sdks import chat, gemini, messages, responses
 from support.sdks.turn import BOTH, FAST, How, body_of, cut, end, streamed
 
 from continuation import Policy
+from continuation.seams.text import choose_anchor
 from continuation.simulator import Block, Reply, Scenario, Simulator, ToolUse
 from continuation.simulator.model import Ask
 from continuation.types import Outcome
@@ -158,6 +159,40 @@ def test_a_recovery_that_is_refused_in_words_adds_none_of_them(
     assert (ran.text, form.why(ran)) == ("The quick brown fo", form.ended[REFUSALS[name]])
     assert (ran.told.outcome, ran.told.synthetic) == (Outcome.PARTIAL, False)
     assert ran.told.reason == "the model refused to continue"
+
+
+# --- words to the reader ------------------------------------------------------------------------
+
+SAIL = (
+    "The ferry leaves the harbour at six, long before the fish market opens. Most passengers are "
+)
+REST = "islanders who sell their catch across the bay, and all of them are sorry to go."
+
+
+@pytest.mark.parametrize(
+    "said", ["Sorry, my answer was cut off. ", "对不住，刚才断了。", "Hoppla: “"]
+)
+@formats
+def test_words_before_the_anchor_are_no_part_of_the_answer(
+    sim: Simulator, how: How, form: Format, said: str
+) -> None:
+    anchor = choose_anchor(SAIL)
+    closing = "”" if said.endswith("“") else ""
+    sim.script([cut(SAIL), end(f"{said}{anchor}{closing}{REST}")])
+    ran = form.ask(sim, how, form.top)
+    assert (ran.text, ran.told.outcome) == (SAIL + REST, Outcome.HEALED)
+    [seam] = ran.told.seams
+    assert (seam.kind, seam.inserted, seam.taken_back) == ("preamble", 0, 0)
+
+
+@formats
+def test_a_seam_that_nothing_proves_is_called_assumed(
+    sim: Simulator, how: How, form: Format
+) -> None:
+    sim.script([cut(SAIL), end(REST)])
+    ran = form.ask(sim, how, form.top)
+    assert (ran.text, [seam.kind for seam in ran.told.seams]) == (SAIL + REST, ["assumed"])
+    assert "assumed (nothing repeated proves it)" in ran.told.to_html()
 
 
 # --- at the output limit ------------------------------------------------------------------------

@@ -38,7 +38,7 @@ CHINESE = (
 )
 PRAYER = "".join(
     f"For the {one} and the {other}, amen.\nLord of the harbour, hear our prayer.\n"
-    for one, other in ["ab", "cd", "ef", "gh"]
+    for one, other in [("a", "b"), ("c", "d"), ("e", "f"), ("g", "h")]
 ).replace("the a", "the narrow anchor")
 ROWS = "| item | state |\n|---|---|\n| oar | ok |\n| oar | ok |\n| rope | ok |\n| rope | ok |\n"
 LOG = "worker: Connection lost. Retrying the request in five seconds.\n" * 5
