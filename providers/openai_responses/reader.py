@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from continuation.answer import blocks as _blocks
-from continuation.answer.blocks import ENDED, TEXT, TOOL_CALL
+from continuation.answer.blocks import ENDED, REFUSAL, TEXT, TOOL_CALL
 from continuation.answer.wire_codec import PlainReader
 from continuation.providers.openai_common.errors import lasting
 from continuation.providers.openai_responses.items import (
     LIVE,
     REASONING,
-    REFUSAL,
     TYPED,
     half,
     kind_of,

@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from continuation.answer.blocks import TEXT, TOOL_CALL, Block
+from continuation.answer.blocks import REFUSAL, TEXT, TOOL_CALL, Block
 from continuation.providers.openai_responses.items import (
     PARTS,
-    REFUSAL,
     TYPED,
     at_start,
     final_part,

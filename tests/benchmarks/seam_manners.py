@@ -116,8 +116,10 @@ def attempts(
 
 def other(anchor: str, how: str) -> str:
     """Return the anchor in another form."""
-    if how in ("NFD", "NFC"):
-        return unicodedata.normalize(how, anchor)
+    if how == "NFD":
+        return unicodedata.normalize("NFD", anchor)
+    if how == "NFC":
+        return unicodedata.normalize("NFC", anchor)
     if how == "space":
         return re.sub(r"\s+", lambda found: "  " if found[0] == " " else " ", anchor)
     straight = str.maketrans({
