@@ -27,7 +27,7 @@ from continuation.wire import sse as _sse
 from continuation.wire.json_values import as_int, as_json, as_list, as_text
 from continuation.wire.text_template import NUMBER, PADDING, PlainEvents
 
-_BROKEN = frozenset({"incomplete", "failed"})
+_FELL = frozenset({"incomplete", "failed"})
 _PART_KINDS = {"output_text": TEXT, REFUSAL: REFUSAL}
 _GROWING: Json = {"text": "", REFUSAL: "", "annotations": [], "logprobs": []}
 _SPOKEN: Json = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
@@ -145,7 +145,7 @@ class ResponsesReader(PlainReader):
                 yield _blocks.delta(last, "signature_delta", signature=sealed, item=native)
             else:
                 yield _blocks.delta(last, "item", item=native)
-        broke = kind_of(native) in LIVE and as_text(native.get("status")) in _BROKEN
+        broke = kind_of(native) in LIVE and as_text(native.get("status")) in _FELL
         for event in self.close():
             yield {**event, "cut": True} if broke else event  # a later attempt may run it again
         self._half = self._half or half(native)
