@@ -119,7 +119,12 @@ class Caller:
                 self._room.wait_no_more(self.address)
 
     def _wait(self) -> bool:
-        """Count as waiting; raises a `GatewayError` if too many of this address do."""
+        """Count as waiting; raises a `GatewayError` if too many of this address do.
+
+        `False`: it does not count, for its socket has no addresses.
+        """
+        if not self.address:
+            return False
         if not self._room.wait(self.address):
             message = (
                 f"{self._room.table.max_waiting:,.0f} connections of {self.address} have sent no "
