@@ -24,6 +24,7 @@ _CODE_SIGNS: Final = re.compile(
     r"[={}<>|\\]|```|~~~|\w\(|;\s*$|\w\.\w+\W*$|\w_\w|^\s*[#@]|^ {4}|^\t|,\s*$", re.MULTILINE
 )
 _SENTENCE_START: Final = re.compile(r"\s*[^\w\s|<{}]{0,3}\s?(?![a-zß-öø-ÿа-яё])[^\W\d_]")
+_NAME: Final = re.compile(r"\w+[_(.\[=:]")
 _MARKED: Final = re.compile(r"[(\[*_]{1,2}[^\W\d_]")
 _WRAPPED: Final = re.compile(r"\([^()]+\)|\[[^\[\]]+\]|\*{1,2}[^*]+\*{1,2}|__?[^_]+__?")
 _QUOTED: Final = re.compile(r"(?<!\w)['\"‘“]|['\"’”](?!\w)")
@@ -44,7 +45,7 @@ def may_begin_words(text: str, head: str) -> bool:
     """
     if not head.strip():
         return True
-    if text.endswith("_") and head[0].isalnum():
+    if text.endswith("_") and _NAME.match(head):
         return False  # in the middle of a name
     if _MARKED.match(head) or _FIRST_WORD.match(head):
         return True
@@ -124,8 +125,8 @@ def cannot_stand(cut: Cut, opening: str, rest: str) -> bool:
         _is_inside_word(cut, opening, rest)
         or _is_between_records(cut, rest)
         or _is_foreign(cut, opening)
-        or _is_after_inner_mark(cut, opening)
-        or _rest_is_spaced(cut, rest)
+        or _is_after_inner_mark(cut, opening, rest)
+        or _rest_is_inner(cut, rest)
         or _admits_no_sentence(cut, opening)
     )
 
@@ -138,7 +139,7 @@ def own_line_break(cut: Cut, opening: str, rest: str) -> int:
     space = opening[len(opening.rstrip()) :]
     own = space[space.find("\n") :] if cut.line else space[space.find("\n") + 1 :]
     own = own.lstrip(" \t\r")
-    if not own or _rest_is_spaced(cut, rest):
+    if not own or _rest_is_inner(cut, rest):
         return 0
     if cut.in_prose and cut.inside_line and continues_sentence(rest):
         return 0
@@ -211,19 +212,21 @@ def _is_inside_word(cut: Cut, opening: str, rest: str) -> bool:
     return letters[0][0].isupper() and (len(letters) > 1 or opening.endswith("\n\n"))
 
 
-def _is_after_inner_mark(cut: Cut, opening: str) -> bool:
-    """Whether a sentence would begin right behind a comma or bracket, in no text of fields."""
+def _is_after_inner_mark(cut: Cut, opening: str, rest: str) -> bool:
+    """Whether a sentence would begin right behind a mark, as none does in the text."""
     fields = cut.form in (Form.CSV, Form.TABLE, Form.YAML)
     last = cut.text[-1:]
-    if last not in _CLOSERS or not opening[0].isupper() or fields:
+    begins = last in _CLOSERS or (last in _JOINERS and cut.in_prose and rest[0].islower())
+    if not begins or not opening[0].isupper() or fields:
         return False
     return re.search(rf"{re.escape(last)}\w", cut.near[:-1]) is None
 
 
-def _rest_is_spaced(cut: Cut, rest: str) -> bool:
-    """Whether `rest` begins with one space, as no line of the text does."""
-    spaced = rest[:1] == " " and not rest[1:2].isspace()
-    return spaced and cut.inside_line and re.search(r"\n \S", cut.near) is None
+def _rest_is_inner(cut: Cut, rest: str) -> bool:
+    """Whether `rest` begins with one space, or an inner mark, as no line of the text does."""
+    if not cut.inside_line or rest[0] not in _NO_LINE_STARTS or rest[:2].isspace():
+        return False
+    return re.search(rf"\n{re.escape(rest[0])}\S", cut.near) is None
 
 
 def _admits_no_sentence(cut: Cut, opening: str) -> bool:
@@ -305,6 +308,10 @@ def only_says_complete(cut: Cut, text: str) -> bool:
 _ENDS: Final = ".!?…:。！？：।؟"
 #: After these, a space or a line break comes before a sentence.
 _CLOSERS: Final = ",;)]}"
+#: And after these, unless a small letter continues the word.
+_JOINERS: Final = "-./~&+"
+#: With these a line hardly begins.
+_NO_LINE_STARTS: Final = " .,;:!?)]"
 #: Words with which an opening may begin in small letters.
 _FIRST_WORD: Final = re.compile(
     r"(?:sorry|ok|okay|sure|apologies|my (?:bad|apologies)|oops|continuing|continued|resuming"

@@ -84,7 +84,7 @@ def _rules() -> list[Rule]:
         ("- after an inner mark", "preamble", "_is_after_inner_mark", False),
         ("- between records", "preamble", "_is_between_records", False),
         ("- in a foreign script", "preamble", "_is_foreign", False),
-        ("- before one space", "preamble", "_rest_is_spaced", False),
+        ("- before a space or an inner mark", "preamble", "_rest_is_inner", False),
         ("- in a text without sentences", "preamble", "_admits_no_sentence", False),
         ("preamble: completes a known word", "judge:Judge", "_completes_word", False),
         ("preamble: its line break is the text's", "judge", "own_line_break", 0),
