@@ -156,6 +156,7 @@ def test_an_error_of_ours_has_the_shape_of_the_callers_format(
         ("GET /openai/x HTTP/1.1", ["x-a: " + "a" * 70_000], 431, "send fewer"),
         ("GET /anthropic/x HTTP/1.1", ["x-a: " + "a" * 70_000], 431, "send fewer"),
         ("GET /continuation/turns/nope HTTP/1.1", [], 404, "10,000"),
+        ("POST /anthropic/v1/messages HTTP/1.1", ["x-continuaton: off"], 400, "did you mean"),
         (
             "POST /anthropic/v1/messages HTTP/1.1",
             ["x-continuation: max_recoverys=1"],

@@ -165,6 +165,27 @@ def test_sighup_reads_the_configuration_again_and_a_bad_one_changes_nothing(
         assert known("mine")
 
 
+@pytest.mark.slow
+def test_what_stands_on_the_command_line_holds_when_the_file_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.toml"
+    options = "--set", "enabled=false"
+    with Simulator() as sim, process(tmp_path, toml(sim.url), *options) as (url, running):
+        place = f"{url}/mine{URLS['anthropic-messages']}"
+        more = f'\n[upstreams.mine]\nbase_url = "{sim.url}"\ndialect = "anthropic"\n'
+
+        def asked() -> httpx2.Response:
+            sim.script([cut("Half. ")])
+            return httpx2.post(place, json=MESSAGES, headers=KEYS)
+
+        assert asked().status_code != 200
+        path.write_text(toml(sim.url, more))
+        running.send_signal(signal.SIGHUP)
+        until(lambda: asked().status_code == 200)
+        sim.reset()
+        assert asked().json()["stop_reason"] == "max_tokens"
+        assert len(sim.posts) == 1
+
+
 def _line(running: subprocess.Popen[str], said: str) -> str:
     assert running.stderr is not None
     for line in running.stderr:
