@@ -189,7 +189,13 @@ def _journal(named: str | None) -> Iterator[Finding]:
     import sqlite3  # some builds of Python have none
 
     from continuation.journal.sqlite import NETWORKS, file_system
+    from continuation.journal.store import kind_of
 
+    try:
+        kind_of("agent.db" if named is None else named)
+    except ValueError as error:
+        yield "FAIL", "journal", str(error)
+        return
     fixed = sqlite3.sqlite_version_info >= (3, 51, 3)
     race = "" if fixed else "; before 3.51.3 processes that share a journal can, rarely, damage it"
     yield "ok" if fixed else "note", "sqlite", f"{sqlite3.sqlite_version}{race}"

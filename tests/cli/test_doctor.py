@@ -171,6 +171,13 @@ def test_a_missing_dependency_is_a_problem(
     assert rows(lines, "no-such-package") == [("FAIL", "missing: install it again")]
 
 
+def test_a_journal_that_keeps_nothing_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    status, lines = told(capsys, "--journal", ":memory:")
+    ((good, why),) = rows(lines, "journal")
+    assert (status, good) == (1, "FAIL")
+    assert "name the path of a file" in why
+
+
 @pytest.mark.parametrize(("named", "mark"), [(True, "FAIL"), (False, "note")])
 def test_what_a_journal_stands_on_is_told(
     named: bool, mark: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
