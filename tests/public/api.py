@@ -19,6 +19,7 @@ from openai.types.chat import ChatCompletion
 
 import continuation
 from continuation import Policy, Report
+from continuation.journal import ParsedCall, ToolRun
 from continuation.testing import Rehearsal, set_testing, simulate
 
 
@@ -116,6 +117,18 @@ async def batches(
     assert_type(continuation.run_batch(google, bodies), Iterator[continuation.BatchResult])
     assert_type(continuation.run_batch(google.aio, bodies), AsyncIterator[continuation.BatchResult])
     continuation.run_batch(sync, bodies, concurrency="8")  # type: ignore[call-overload]
+
+
+def journals(journal: continuation.Journal, call: object) -> None:
+    def run(call: ParsedCall, tool_run: ToolRun) -> str:
+        tool_run.check()
+        return f"{call.name} {tool_run.key} {tool_run.fencing_token}"
+
+    assert_type(journal.settle(run, idempotent={"Read"}, verify=print), Any)
+    assert_type(journal.call(call, run, idempotent=True), Any)
+    with journal.tool(call) as tool:
+        assert_type(tool, ToolRun)
+    assert_type(journal.history(), list[dict[str, Any]])
 
 
 def histories(body: Mapping[str, Any]) -> None:
