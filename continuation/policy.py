@@ -98,7 +98,7 @@ class Policy:
     complete_tools: Sequence[str] = ()
     """Tools whose cut calls may be completed (`"!name"`: all except that one); empty: all."""
     complete_seams: CompleteSeams = "sure"
-    """Seams trusted inside an argument: those that repeat known words, or any that was found."""
+    """Seams and ends trusted inside an argument: those that known words prove, or any."""
     truncated_document: TruncatedDocument = "return"
     """Structured output cut after part of it was shown: returned as it is, or completed."""
     less_thinking: bool = False

@@ -135,11 +135,14 @@ def members_prompt(
     lists: Sequence[str],
     argument: str,
     arrived: str,
+    *,
+    begun: bool,
 ) -> str:
     """Return the user message that asks for the arguments a call lacks, and for optional ones.
 
     `lacking` and `allowed` are their names, `lists` those of `lacking` whose first elements are
     there. `argument`: the long argument that is whole now. `arrived`: the arguments so far, quoted.
+    `begun`: one of `allowed` had begun to arrive.
     """
     tag = _tag("arrived", arrived)
     quoted = f" What stands between <{tag}> and </{tag}> is kept." if arrived else ""
@@ -147,16 +150,22 @@ def members_prompt(
         kept = f"The argument `{argument}` of your call to `{name}` is whole now, and kept.{quoted}"
     else:
         kept = f"Your call to `{name}` was cut off by the output limit. It was not run.{quoted}"
-    more = "may have" if lacking else "still lacks one or more of"
+    more = "still lacks one or more of" if begun else "may have"
     wanted = (("still lacks", lacking), (more, allowed))
     asks = [f"{verb} {', '.join(f'`{one}`' for one in names)}" for verb, names in wanted if names]
     follow = "".join(
         f"Of `{one}` give only the elements that follow those that are there, or an empty list. "
         for one in lists
     )
+    meant = (
+        "Of those that it may have, give each that you meant to follow; if none was, give none of "
+        f"them{'' if lacking else ' and call with an empty object'}. "
+        if allowed and not begun
+        else ""
+    )
     return (
-        f"{kept} The call {' and '.join(asks)}. {follow}Call `{name}` with just that, under just "
-        "these names, and nothing else; what you wrote before is put beside it."
+        f"{kept} The call {' and '.join(asks)}. {meant}{follow}Call `{name}` with just that, under "
+        "just these names, and nothing else; what you wrote before is put beside it."
         + (f"\n<{tag}>{arrived}</{tag}>" if arrived else "")
     )
 

@@ -233,6 +233,8 @@ class Proof:
     """The kind of the last seam."""
     trusted: bool = True
     """The policy `complete_seams` trusts the last seam."""
+    ended: bool = True
+    """The end of the text is marked, or the policy `complete_seams` trusts that it is there."""
     remarks: bool = False
     """The text addresses the reader, or states that something was left out."""
     lacking: str | None = None

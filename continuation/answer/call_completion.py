@@ -22,20 +22,20 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
+from continuation.answer.argument_rest import Known
 from continuation.answer.blocks import Block
 from continuation.answer.message_builder import BEHIND
 from continuation.answer.open_string import (
     OpenString,
     Path,
-    as_written,
-    bared,
+    declared,
     dotted,
     escaped,
     open_string,
+    shapes,
     whole_members,
-    within,
 )
-from continuation.seams.judge import Judge, SeamKind
+from continuation.seams.judge import SeamKind
 from continuation.seams.text import choose_anchor
 from continuation.types import AttemptResult, Enough, Head, JoinPlan, Json, Proof, Stop
 from continuation.wire.json_values import as_json, as_list, as_text, dumps, parsed
@@ -57,8 +57,6 @@ _REMARK = re.compile(
     re.IGNORECASE,
 )
 """A line to the reader."""
-_TAG = re.compile(r"</?(?:anchor|arrived)[-\d]*>")
-"""What our prompt sets words apart by."""
 _BARE = re.compile(r"(?<!\r)\n")
 _ELISION = re.compile(
     r"^[^\w\n]*(?:\.\.\.|\u2026|\[)[^\n]*\b(?:(?:rest|remainder) of (?:the|this|your)\b|unchanged\b"
@@ -66,6 +64,8 @@ _ELISION = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 """A line that stands for something left out."""
+_MEMBERS = 4000
+"""Most characters of members behind a text in which the end of the call is looked for."""
 
 
 class CallCompletion:
@@ -115,6 +115,8 @@ class CallCompletion:
         for further elements of the array at that path."""
         self.sign = ""
         """The sign that the model is asked to write after the text's last character."""
+        self.whole = False
+        """The text ended, and its end is marked."""
 
     def know(self, **facts: Any) -> None:
         """Set facts of `proof`."""
@@ -167,7 +169,7 @@ class CallCompletion:
             met = self.text.text.startswith(self._unquoted, len(self.text.before))
             if verdict is None or not (met and self._exact(verdict)):
                 return b""  # what is shown is not taken back
-            text = self._ended(self.text.text, cut=True)[0]
+            text = self._known.ended(self.text.text, cut=True, after=len(self.text.before))[0]
             new = text[known : max(known, len(text) - BEHIND)]
             known += len(new)  # the rest stays held: it may be the sign, or address the reader
             return self._answer.go_on(self.call, new) if new else b""
@@ -184,91 +186,52 @@ class CallCompletion:
     @staticmethod
     def _exact(verdict: Verdict) -> bool:
         """Whether the model repeated the quoted words exactly."""
-        moved = verdict.taken_back or verdict.inserted
-        return verdict.kind in _SURE and verdict.confidence == 1 and not moved
+        return verdict.kind in _SURE and verdict.confidence == 1 and not _moved(verdict)
 
     def take(self, result: AttemptResult, *, sure: bool) -> None:
         """Add an attempt's text to the string; `sure`: trust only seams that repeat known words."""
-        verdicts, before, words = self.text.seams(), self.text.before, self.anchor or ""
+        verdicts, before = self.text.seams(), self.text.before
         verdict, cut = verdicts[-1][1] if verdicts else None, result.stop is not Stop.END
-        reply, ended = self._ended(self.text.attempt_text, cut=cut)
-        new, decoded, lead, fence = self._after(reply, words, cut=cut)
-        if new is None and self._unquoted:  # perhaps it began with what follows
-            words, at = self._unquoted, reply.find(self._unquoted)
-            echo = at >= 0 and before.endswith(reply[:at])
-            if not echo:
-                new, decoded, lead, fence = self._after(reply, words, cut=cut)
-            if echo or (new is None and at >= 0 and _echoes(reply[:at], before)):
-                new, lead, fence = reply[at + len(words) :], "", ""
-            new = words + new if new is not None else None
-        self.know(refused=result.stop is Stop.REFUSED, decoded=decoded or self._plain(reply))
-        if new is not None:
-            again = before.endswith(
-                reply.partition(words)[0] + words
-            )  # it repeated all the text before
-            # Whether the line break before a fence's end is the text's, only the sign tells.
-            if fence == "closed" or (fence and not (ended or cut)):
-                kind, trusted = SeamKind.FENCE, not sure
-            elif lead and not (again or _to_reader(lead, words, before)):
-                kind, trusted = SeamKind.PREAMBLE, not sure
-            else:
-                kind, trusted = SeamKind.ANCHOR, True
-            self.know(added=bool(new) or ended, exact=True, seam=str(kind))
+        known = self._known
+        rest = known.read(self.text.attempt_text, cut=cut)
+        self.know(refused=result.stop is Stop.REFUSED, decoded=rest.decoded)
+        if rest.text is not None:
+            new, ended, trusted = rest.text, rest.ended, not (sure and rest.fenced)
+            same = not rest.proven and self._in_other_signs(new)
+            self.know(added=bool(new) or ended, exact=not same, seam=str(rest.kind))
         else:
-            new = self._ended(self.text.text, cut=cut)[0][len(before) :]
-            trusted = verdict is not None and (not sure or self._exact(verdict))
+            text, ended = known.ended(self.text.text, cut=cut, after=len(before))
+            new, trusted = text[len(before) :], verdict is not None and not sure
             self.know(
                 added=verdict is not None and result.made_progress,
-                exact=verdict is not None and not (verdict.taken_back or verdict.inserted),
+                exact=not sure and verdict is not None and not _moved(verdict),
                 seam=str(verdict.kind) if verdict is not None else "",
             )
-        new = self._met(new, before)
+        if "\r\n" in before and not _BARE.search(before) and _BARE.search(new):
+            self.know(exact=False)
         if before + new != self.text.text:
             self.text = self._answer.aside(before + new)
         self._arrived = self.text.text
-        self.know(trusted=trusted, remarks=not cut and _adds_remark(new, before))
-        if len(new) < len(self._unquoted) + cut:  # more than that had arrived
+        self.whole = ended or not cut
+        keys = self._place.keys if self._place is not None else ("",)
+        self.know(
+            trusted=trusted,
+            ended=ended or cut or not sure,
+            remarks=self.whole and _adds_remark(new, before, keys),
+        )
+        if len(new) < len(self._unquoted) + (not self.whole):  # more than that had arrived
             self.know(added=False)
 
-    def _ended(self, text: str, *, cut: bool) -> tuple[str, bool]:
-        """Return a text up to the sign of its end, and whether that is there; `cut`: half is."""
-        if (at := text.find(self.sign, max(0, text.find(self.anchor or "")))) >= 0:
-            quoted = "`" if text.startswith("`", at + len(self.sign)) else ""
-            return text[:at].removesuffix(quoted), True
-        sizes = range(len(self.sign) - 1, 0, -1) if cut else ()
-        half = next((size for size in sizes if text.endswith(self.sign[:size])), 0)
-        return text[: len(text) - half], False
+    @property
+    def _known(self) -> Known:
+        """What is known before an answer is read."""
+        return Known(self.text.before, self.anchor or "", self._unquoted, self.sign)
 
-    def _after(self, reply: str, words: str, *, cut: bool) -> tuple[str | None, bool, str, str]:
-        """Return what follows known words that an answer begins with, and whether it was JSON.
-
-        Also the line of words and the fence before them.
-        """
-        body, lead, fence = bared(reply, words)
-        plain = as_written(body, words, cut=cut) if self._place is not None else None
-        if plain is None and body.startswith(words):
-            return body[len(words) :], False, lead, fence
-        return plain, plain is not None, lead, fence
-
-    def _met(self, new: str, before: str) -> str:
-        """Return what is new from where the words are that had arrived and were not quoted."""
+    def _in_other_signs(self, new: str) -> bool:
+        """Whether a text begins with what was not quoted, with other line ends, blanks, escapes."""
         known = self._unquoted
-        if (at := new.find(known)) > 0:
-            new, between = new[at:], new[:at]
-            self.know(exact=self.proof.exact and _echoes(between, before))
-        elif at < 0:  # the same in other characters: line ends, blanks, escapes
-            head = _letters(new[: 4 * len(known)])
-            same = new.startswith(escaped(known)) or head.startswith(_letters(known))
-            self.know(exact=self.proof.exact and not same)
-        if "\r\n" in before and not _BARE.search(before) and _BARE.search(new):
-            self.know(exact=False)
-        return new
-
-    def _plain(self, reply: str) -> bool:
-        """Whether what an attempt reply is known to be plain text: JSON has no bare line breaks."""
-        known = self.anchor or "", self._unquoted
-        tells = self._place is None or any(w in reply and escaped(w) != w for w in known)
-        return tells or "\\" not in reply or "\n" in reply.strip()
+        same = _letters(new[: 4 * len(known)]).startswith(_letters(known))
+        return bool(known) and (same or new.startswith(escaped(known)))
 
     @property
     def arguments(self) -> str:
@@ -283,13 +246,13 @@ class CallCompletion:
         """Return a JSON schema for the members that the call lacks; `None`: ask for none."""
         if self.call.free:
             return None
-        shape = schema or {}
-        have, known = as_json(parsed(self.arguments)), as_json(shape.get("properties"))
+        shape, have = schema or {}, as_json(parsed(self.arguments))
         if self.in_text and self._place is not None:
-            members = self._behind(self._place.keys, shape, have) if have else {}
-            lacking, may, begun = list(members), [], set[str]()
+            members, lacking = self._behind(self._place.keys, shape, have) if have else ({}, [])
+            begun = set[str]()
         else:
-            lacking = [str(name) for name in as_list(shape.get("required")) if name not in have]
+            known, required = declared(shape, ())
+            lacking = [name for name in required if name not in have]
             if self._members is not None:
                 self._begun = self._members.begun([*lacking, *known])
             begun = self._begun or set()
@@ -299,38 +262,52 @@ class CallCompletion:
             lacking += begun.difference(lacking) if len(begun) == 1 else ()
             may = [name for name in known if name not in have and name not in lacking]
             members = {name: known.get(name, {}) for name in (*lacking, *may)}
-        if not (lacking or begun):
+        if not members:
             return None
         self._places = {name: self._places.get(name, ((), name)) for name in members}
-        self.lacking, self.allowed = lacking, may
+        self.lacking, self.allowed = lacking, [name for name in members if name not in lacking]
         return {"type": "object", **shape, "properties": members, "required": lacking}
 
-    def _behind(self, keys: Path, shape: Json, value: Any) -> dict[str, Any]:
-        """Return what each object and array open around a string lacks: name -> JSON schema."""
-        members = dict[str, Any]()
+    def _behind(self, keys: Path, schema: Json, value: Any) -> tuple[dict[str, Any], list[str]]:
+        """Return what each object and array open around a string may lack, and what it does lack.
+
+        The first is name -> JSON schema, the second the names that the schema requires.
+        """
+        members, lacking = dict[str, Any](), list[str]()
         for depth, key in enumerate(keys):
-            path, here = keys[:depth], within(shape, keys[:depth])
+            path = keys[:depth]
+            known, required = declared(schema, path)
             if isinstance(key, int):
-                members[dotted(path)] = {"type": "array", "items": here.get("items", {})}
+                arrays = (one["items"] for one in shapes(schema, path) if "items" in one)
+                members[dotted(path)] = {"type": "array", "items": next(arrays, dict[str, Any]())}
                 self._places[dotted(path)] = path, None
-            names = as_list(here.get("required")) if isinstance(key, str) else []
-            for name in [str(name) for name in names if name not in value]:
-                members[dotted((*path, name))] = as_json(here.get("properties")).get(name, {})
-                self._places[dotted((*path, name))] = path, name
+                lacking.append(dotted(path))
+            for name in known if isinstance(key, str) else ():
+                if name not in value:
+                    asked = dotted((*path, name))
+                    members[asked], self._places[asked] = known[name], (path, name)
+                    lacking += [asked] if name in required else []
             value = value[key]
-        return members
+        return dict(sorted(members.items(), key=lambda member: member[0] not in lacking)), lacking
 
     @property
     def lists(self) -> list[str]:
         """The names in `lacking` of arrays whose first elements are there."""
         return [name for name in self.lacking if self._places[name][1] is None]
 
+    @property
+    def begun(self) -> bool:
+        """Whether one of `allowed` had begun to arrive."""
+        return bool(self._begun) and not self.lacking
+
     def add(self, members: AttemptResult) -> None:
         """Take the missing members from the call that was asked for; `members`: how that ended."""
-        given = as_json(parsed(self.asked.last_arguments))
-        needed = {*self.lacking}
-        begun = self._begun or needed
-        good = members.stop is Stop.END and given.keys() >= needed and bool(given.keys() & begun)
+        text = self.asked.last_arguments
+        made = None if text is None else parsed(text or "{}")
+        given, needed, begun = as_json(made), {*self.lacking}, self._begun
+        good = members.stop is Stop.END and isinstance(made, dict) and given.keys() >= needed
+        good = good and given.keys() <= self._places.keys()
+        good = good and (not begun or bool(given.keys() & begun))
         have: Any = parsed(self.arguments)
         more = dict[Path, Any]()
         for asked, (path, name) in self._places.items():
@@ -343,7 +320,13 @@ class CallCompletion:
                 good = good and follow == given[asked] and not any(one in there for one in follow)
         self._more = more
         if not good:
-            self.know(lacking=", ".join(self.lacking) or "what was to follow")
+            self.do_without()
+
+    def do_without(self) -> None:
+        """Take note that what was asked for did not come."""
+        names = ", ".join(self.lacking or self.allowed)
+        known = "what was to follow" if self._begun else f"an answer about {names}"
+        self.know(lacking=names if self.lacking else known)
 
     def close(self, schema: Json | None) -> None:
         """Check the completed arguments against JSON and `schema`, if the tool has one."""
@@ -377,15 +360,9 @@ def _quotable(before: str) -> str | None:
     return before[start:]
 
 
-def _to_reader(lead: str, words: str, before: str) -> bool:
-    """Whether a line before the words that were asked for is a preamble to the reader."""
-    found = Judge(before, words).look(f"{lead}\n\n{words}", final=True)
-    return found is not None and found.kind is SeamKind.PREAMBLE
-
-
-def _echoes(text: str, before: str) -> bool:
-    """Whether a text says nothing but what was reply, in our tags or a fence perhaps."""
-    return _TAG.sub("", text).strip(" \t\r\n`~") in before
+def _moved(verdict: Verdict) -> bool:
+    """Whether text was taken back or put in at a seam."""
+    return bool(verdict.taken_back or verdict.inserted)
 
 
 def _letters(text: str) -> str:
@@ -400,13 +377,32 @@ def _closes_too_much(text: str) -> bool:
         return re.search(rf"<{re.escape(tag[1])}\b", text) is None
     if last in ("```", "~~~"):
         return len(re.findall(rf"^[ \t]*{last}", text, re.MULTILINE)) % 2 == 1
-    ends = re.search(r'"\s*[}\]]+\Z', last) is not None
-    return ends and text.count(last[-1]) > text.count("{" if last[-1] == "}" else "[")
+    return False
 
 
-def _adds_remark(new: str, before: str) -> bool:
+def _ends_call(new: str, before: str, keys: Path) -> bool:
+    """Whether a text ends as the JSON around it would: with a quote, members, and brackets.
+
+    It may be what the text ends with, but only if the text is whole JSON itself.
+    """
+    if new.rstrip(" \t\r\n`~")[-1:] not in ("}", "]"):
+        return False
+    new = new.rstrip(" \t\r\n`~")
+    around = ["[" if isinstance(key, int) else '{"":' for key in keys]
+    opened = {"".join(around[depth:]) + '"' for depth in range(len(keys))} | {'["', '{"":"'}
+    quotes = [match.start() for match in re.finditer('"', new[-_MEMBERS:])]
+    ends = [new[-_MEMBERS:][at:] for at in quotes]
+    if not any(parsed(head + end) is not None for head in opened for end in ends):
+        return False
+    whole, last = before + new, (before + new).rpartition("\n")[2]
+    return parsed(whole) is None and parsed(last) is None
+
+
+def _adds_remark(new: str, before: str, keys: Path) -> bool:
     """Whether a new text says at its end, or leaves out, what no text before it did."""
     if re.search(r"<end\b[^\n]{,12}\Z", new.rstrip()) or _closes_too_much(before + new):
+        return True
+    if _ends_call(new, before, keys):
         return True
     last, known = new.strip().rsplit("\n", 3)[-3:], before.split("\n")
     if any(map(_REMARK.match, last)) and not any(map(_REMARK.match, known)):

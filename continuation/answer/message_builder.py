@@ -807,10 +807,10 @@ class MessageBuilder:
         return self._client.text[: self._length_before]
 
     @property
-    def last_arguments(self) -> str:
-        """The argument text of the last call in the attempt read last; `""`: it has no call."""
+    def last_arguments(self) -> str | None:
+        """The argument text of the last call in the attempt read last; `None`: it has no call."""
         calls = self._segment.calls
-        return calls[-1].arguments if calls else ""
+        return self._codec.arguments(calls[-1]) if calls else None
 
     @property
     def attempt_text(self) -> str:

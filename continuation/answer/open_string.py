@@ -28,14 +28,17 @@ _OPEN = re.compile(r'\s*+"')
 _BEGUN = re.compile(r'(\s*+(?:,\s*+)?)(?:("[^"\\]*+(?:\\.[^"\\]*+)*+")|"(.*))?', re.DOTALL)
 """What separates a member from the one before, then its name, or the beginning of its name."""
 _WHOLE = re.compile(r'(?:[^\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+', re.DOTALL)
-_WHOLE_STRING = re.compile(r'(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+', re.DOTALL)
-"""Whole characters of a JSON string, as `_WHOLE`, but without an unescaped quote."""
+_STRICT = re.compile(r'(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
+"""The same, as JSON allows them: no unescaped quote, no line break."""
 _HALF = re.compile(r"(?:\\(?:u[0-9a-fA-F]{0,3})?)?")
 """An escape that broke off, or nothing."""
 _HIGH = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u[0-9a-fA-F]{0,3})?)?\Z")
 """The high surrogate of an escaped character, and what arrived of the low one."""
-_LEAD = re.compile(r"\s*(?:([^\n]{1,200}[:.!])\s*\n\s*?)?(?:(`{3,}|~{3,})[^`\n]*\n)?")
-"""What may stand before a text that was asked for: a line of words, a fence's first line."""
+_CHOICES = ("anyOf", "oneOf", "allOf")
+_OWN = {"properties", "required", "items", "prefixItems", "additionalProperties"}
+"""What a schema may say of members and elements besides its choices."""
+_MOST_SHAPES = 200
+"""Most parts of a schema that are looked at for one value: it may refer to itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,40 +106,6 @@ class Members:
         return self.head + (comma or self.joint if inside else "") + inside + "}"
 
 
-def as_written(text: str, anchor: str, *, cut: bool = False) -> str | None:
-    """Read a text that was written as in JSON: escaped, and perhaps in quotes.
-
-    Return the plain text after the anchor; `None`: it was not written so, or the anchor, which is
-    the same in both forms, does not tell. `cut`: the text may break off, even inside an escape.
-    """
-    written = escaped(anchor)
-    body = text if text.startswith(written) else text.lstrip().removeprefix('"')
-    if written == anchor or not body.startswith(written):
-        return None
-    end, value = _read(_WHOLE_STRING, body, 0)
-    if body[end:].strip(' \t\r\n"}`') and not (cut and _half(body[end:])):
-        return None  # something follows that is not part of the string
-    return value[len(anchor) :]
-
-
-def bared(text: str, anchor: str) -> tuple[str, str, str]:
-    """Return a text from the anchor on, if only a line of words and a fence are before it.
-
-    Also those words, and for the fence "open", "closed" (its end is left out) or `""`.
-    """
-    for form in (anchor, f'"{escaped(anchor)}', escaped(anchor)):
-        at = text.find(form)
-        lead = _LEAD.fullmatch(text, 0, at) if at >= 0 else None
-        if lead is None or (lead[1] and text.count(form) > 1):
-            continue
-        body, words, marker = text[at:], lead[1] or "", lead[2]
-        closed = re.search(rf"\n?{marker}\s*\Z", body) if marker else None
-        if closed is not None:
-            return body[: closed.start()], words, "closed"
-        return body, words, "open" if marker else ""
-    return text, "", ""
-
-
 def escaped(text: str, half: str = "") -> str:
     """Return a text as written in a JSON string; `half`: what is there of its first escape."""
     written = json.dumps(text, ensure_ascii=False)[1:-1]
@@ -150,27 +119,51 @@ def dotted(path: Path) -> str:
     return ".".join(map(str, path))
 
 
-def within(schema: Json, path: Path) -> Json:
-    """Return the part of a JSON schema for the value at a path; `{}`: none, or not just one."""
-    here, steps = schema, list(path)
-    for _ in range(len(path) + 32):  # a schema may refer to itself
-        refers = as_text(here.get("$ref"))
-        choices = [one for word in ("anyOf", "oneOf", "allOf") for one in as_list(here.get(word))]
-        whole = [one for one in map(as_json, choices) if one.get("type") != "null"]
-        if refers:
-            here = schema if refers.startswith("#") else {}
-            for name in refers.split("/")[1:]:
-                here = as_json(here.get(name.replace("~1", "/").replace("~0", "~")))
-        elif len(whole) == 1 and not ({"properties", "items"} & here.keys()):
-            here = whole[0]
-        elif not steps:
-            break
-        elif isinstance(step := steps.pop(0), int):
-            here = as_json(here.get("items"))
-        else:
-            others = here.get("additionalProperties")
-            here = as_json(as_json(here.get("properties")).get(step, others))
-    return here
+def shapes(schema: Json, path: Path) -> list[Json]:
+    """Return the parts of a JSON schema that may describe the value at a path.
+
+    References are followed, and each choice is one part, except that of `null`.
+    """
+    here = [schema]
+    for step in (*path, None):
+        here, plain = here[:_MOST_SHAPES], list[Json]()
+        for one in here:  # which grows by what these refer to
+            refers = as_text(one.get("$ref"))
+            if refers.startswith("#"):
+                found = schema
+                for name in refers.split("/")[1:]:
+                    found = as_json(found.get(name.replace("~1", "/").replace("~0", "~")))
+                more: list[object] = [found]
+            else:
+                more = [each for word in _CHOICES for each in as_list(one.get(word))]
+            more += [one[word] for word in ("then", "else") if word in one]
+            here += map(as_json, more[: max(0, _MOST_SHAPES - len(here))])
+            if one.get("type") != "null" and (not more or one.keys() & _OWN):
+                plain.append(one)
+        if step is None:
+            return plain
+        here = [as_json(_inner(one, step)) for one in plain]
+    return []
+
+
+def declared(schema: Json, path: Path) -> tuple[Json, list[str]]:
+    """Return the members that a schema lists for the object at a path, and those it requires."""
+    here = shapes(schema, path)
+    needed = [[str(name) for name in as_list(one.get("required"))] for one in here]
+    named = {
+        name: member for one in here for name, member in as_json(one.get("properties")).items()
+    }
+    members: Json = {**{name: {} for names in needed for name in names}, **named}
+    return members, [name for name in members if all(name in names for names in needed)]
+
+
+def _inner(shape: Json, step: str | int) -> object:
+    """Return the schema of a member or an element; `None`: there is none."""
+    if isinstance(step, str):
+        others = shape.get("additionalProperties")
+        return as_json(shape.get("properties")).get(step, others)
+    first = as_list(shape.get("prefixItems"))
+    return first[step] if step < len(first) else shape.get("items")
 
 
 def open_string(raw: str) -> OpenString | None:
@@ -221,6 +214,11 @@ def whole_members(raw: str) -> Members | None:
     return Members(raw[:end], values, joint, None, half or ("" if more else None))
 
 
+def read_string(raw: str, at: int) -> tuple[int, str]:
+    """Return where the inside of a JSON string from `at` on ends, and its text so far."""
+    return _read(_STRICT, raw, at)
+
+
 def _half(raw: str) -> bool:
     """Whether `raw` is empty, half an escape, or half of a pair of escapes for one character."""
     return (_HALF.fullmatch(raw) or _HIGH.match(raw)) is not None
@@ -231,7 +229,8 @@ def _read(form: re.Pattern[str], raw: str, at: int) -> tuple[int, str]:
     whole = form.match(raw, at)
     end = whole.end() if whole is not None else at
     if high := _HIGH.search(raw, at, end):
-        end = high.start()
+        escapes = high.start() - len(raw[at : high.start()].rstrip("\\")) - at
+        end = end if escapes % 2 else high.start()  # its backslash may be escaped itself
     return end, str(json.loads(f'"{raw[at:end]}"', strict=False))
 
 

@@ -204,6 +204,10 @@ class WireCodec(ABC):
         """Whether an answer with a block of this type can be continued."""
         return kind in self.kinds
 
+    def arguments(self, call: Block) -> str:
+        """Return the argument text of a call that was not truncated; `""`: it has none."""
+        return call.arguments
+
     def arrived(self, call: Block) -> str | None:
         """Return the argument text of a cut call up to the cut; `None`: it is unknown."""
         return call.arguments if call.free or not call.may_be_parsed else None

@@ -585,6 +585,8 @@ PROOFS: tuple[Delivery, ...] = (
         when={"exact": False}),
     Delivery("no sure seam", "the seam in it is not sure ({seam})",
         when={"trusted": False}),
+    Delivery("no sure end", "it cannot be told where its text ends",
+        when={"ended": False}),
     Delivery("words of the model's own", "its text seems to speak to the reader",
         when={"remarks": True}),
     Delivery("arguments are missing", "it still lacks {lacking}",

@@ -573,7 +573,7 @@ class Turn:
         place = short(f"{completion.name}.{completion.argument}")
         result = self._ended((yield StreamBody(completion.begin(plan, opened[0]))), text, place)
         completion.take(result, sure=self.policy.complete_seams == "sure")
-        return result.stop is Stop.END and objection(completion.proof) is None
+        return completion.whole and objection(completion.proof) is None
 
     def _ask_members(
         self, completion: CallCompletion, lacking: Json, limit: int | None
@@ -583,7 +583,7 @@ class Turn:
         whole, lists = completion.argument if completion.in_text else "", completion.lists
         wanted = completion.lacking, completion.allowed, lists
         arrived = completion.arguments if lists else "" if whole else completion.kept
-        prompt = members_prompt(completion.name, *wanted, whole, arrived)
+        prompt = members_prompt(completion.name, *wanted, whole, arrived, begun=completion.begun)
         opened = None
         if self._attempts.budget.spent is None:
             opened = yield from self._attempts.open(
@@ -593,7 +593,7 @@ class Turn:
                 Way.ARGUMENT,
             )
         if opened is None:
-            completion.know(lacking=", ".join(completion.lacking))
+            completion.do_without()
             return
         reply = yield StreamBody(asked.begin(JoinPlan(Mode.REPLACE), opened[0]))
         completion.add(self._ended(reply, asked))

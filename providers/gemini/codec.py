@@ -116,6 +116,11 @@ class GeminiCodec(WireCodec):
     def wire(self, block: Block) -> Json:
         return part_of(block)
 
+    def arguments(self, call: Block) -> str:
+        """Put together what came in pieces; an open string makes it no JSON."""
+        joined = put_together(call)
+        return "?" if joined is None or joined[1] else dumps(joined[0]).decode()
+
     def arrived(self, call: Block) -> str | None:
         """Return `""` also for a call that came parsed: what it lacks is unknown."""
         came = as_json(part_of(call).get("functionCall"))

@@ -17,6 +17,7 @@ from continuation.providers.openai_responses.items import (
     PARTS,
     RESENT,
     SERVER_ITEMS,
+    final,
     replayed,
 )
 from continuation.providers.openai_responses.reader import ResponsesReader
@@ -89,6 +90,13 @@ class ResponsesCodec(WireCodec):
     def wire(self, block: Block) -> Json:
         """Return the block as an input item of a later request, without an id."""
         return replayed(block)
+
+    def rest_of(self, call: Block, arrived: str, arguments: str) -> list[Json]:
+        """Add the item itself, if the server called it incomplete: free text does not show it."""
+        deltas, item = super().rest_of(call, arrived, arguments), final(call)
+        if call.free and "status" in item:
+            deltas.append({"type": "item", "item": {**item, "status": "completed"}})
+        return deltas
 
     def carries(self, block: Block, blocks: Sequence[Block]) -> bool:
         """Whether a block can be sent without an id; the provider's other items cannot."""

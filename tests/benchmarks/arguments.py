@@ -65,8 +65,6 @@ class Asked:
     rest: str
     sign: str
     """What is to stand behind the text."""
-    end: str
-    """The same, or nothing: as if by chance a model writes it."""
 
     @property
     def all(self) -> str:
@@ -75,22 +73,23 @@ class Asked:
 
 
 MANNERS: Mapping[str, Callable[[Asked], str]] = {
-    "repeats the anchor": lambda to: f"{to.all}{to.end}",
-    "the same, escaped": lambda to: f"{escaped(to.all)}{to.end}",
-    "the same, quoted": lambda to: f'"{escaped(to.all)}"{to.end}',
+    "repeats the anchor": lambda to: f"{to.all}{to.sign}",
+    "the same, no sign": lambda to: to.all,
+    "the same, escaped": lambda to: f"{escaped(to.all)}{to.sign}",
+    "the same, quoted": lambda to: f'"{escaped(to.all)}"{to.sign}',
     "the same, in a fence": lambda to: f"```\n{to.all}{to.sign}\n```",
     "the same, in a fence, no sign": lambda to: f"```\n{to.all}\n```",
-    "the same, behind words": lambda to: f"Here is the rest:\n\n{to.all}{to.end}",
+    "the same, behind words": lambda to: f"Here is the rest:\n\n{to.all}{to.sign}",
     "the same, behind words, fenced": lambda to: f"Here it is:\n\n```\n{to.all}{to.sign}\n```",
     "the same, and a closing word": lambda to: f"{to.all}{to.sign}\n\n{CLOSING}",
     "the closing word, but no sign": lambda to: f"{to.all}\n\n{CLOSING}",
-    "the same, with an elision": lambda to: f"{to.anchor}{to.rest[:80]}\n{ELISION}\n{to.end}",
-    "goes on at once": lambda to: f"{to.rest}{to.end}",
-    "echoes 40 characters": lambda to: f"{to.before[-40:]}{to.rest}{to.end}",
-    "echoes a line": lambda to: f"{to.before[to.before.rfind(LINE) + 1 :]}{to.rest}{to.end}",
-    "skips a line": lambda to: to.rest.partition(LINE)[2] + to.end,
-    "begins anew": lambda to: f"{to.before}{to.rest}{to.end}",
-    "answers with another file": lambda to: "import os\nprint(os.sep)\n" * 20 + to.end,
+    "the same, with an elision": lambda to: f"{to.anchor}{to.rest[:80]}\n{ELISION}\n{to.sign}",
+    "goes on at once": lambda to: f"{to.rest}{to.sign}",
+    "echoes 40 characters": lambda to: f"{to.before[-40:]}{to.rest}{to.sign}",
+    "echoes a line": lambda to: f"{to.before[to.before.rfind(LINE) + 1 :]}{to.rest}{to.sign}",
+    "skips a line": lambda to: to.rest.partition(LINE)[2] + to.sign,
+    "begins anew": lambda to: f"{to.before}{to.rest}{to.sign}",
+    "answers with another file": lambda to: "import os\nprint(os.sep)\n" * 20 + to.sign,
     "only talks": lambda to: "The file is complete as it stands.",
 }
 """What a model makes of it."""
@@ -168,8 +167,7 @@ def run(cases: int, seed: int, *, live: bool) -> Mapping[str, Tally]:
                 continue
             before, tally = completion.text.text, tallies[name]
             sign = completion.sign
-            end = sign if rng.random() < 0.5 else ""
-            said = manner(Asked(before, completion.anchor or "", text[len(before) :], sign, end))
+            said = manner(Asked(before, completion.anchor or "", text[len(before) :], sign))
             start, delta = {"type": "text", "text": ""}, {"type": "text_delta", "text": said}
             stream = told({"start": start, "deltas": [delta]}, stop="end_turn")
             plan = JoinPlan(Mode.RECOVERY, completion.anchor, prompt="Go on.", hold=600)

@@ -17,7 +17,7 @@ from support.sdks.formats import FORMATS, MAKES, request
 from support.sdks.turn import FAST, HOWS, How, play
 
 from continuation import Policy
-from continuation.answer.open_string import as_written, escaped, open_string
+from continuation.answer.open_string import escaped, open_string
 from continuation.simulator import Scenario, Simulator
 from continuation.types import Outcome
 
@@ -96,12 +96,12 @@ def rest(
     manner: Callable[[str, str], str],
     tell: Callable[[str], Any] = said,
     *,
-    ends: bool = False,
+    ends: bool = True,
     file: str = FILE,
 ) -> Callable[[dict[str, Any]], Any]:
     """Answer as a model that goes on, in a manner: it is told the anchor and what follows it.
 
-    `ends`: it says where the text ends as it is asked to.
+    `ends`: it writes the sign of the end, as it is asked to.
     """
 
     def answer(body: dict[str, Any]) -> Any:
@@ -129,6 +129,11 @@ def ending(end: str, more: str) -> str:
     return f"{text}{end}{sign}{more.removeprefix(text + sign)}"
 
 
+def anew(more: str, file: str = FILE) -> str:
+    """Return the whole file and the sign of its end."""
+    return file + more[more.index("<end-") :]
+
+
 MANNERS: Mapping[str, Callable[[str, str], str]] = {
     "obeys": lambda anchor, more: anchor + more,
     "escapes": lambda anchor, more: escaped(anchor + more),
@@ -137,11 +142,11 @@ MANNERS: Mapping[str, Callable[[str, str], str]] = {
     "goes on at once": lambda anchor, more: more,
     "echoes half a line": lambda anchor, more: anchor[-9:] + more,
     "echoes a blank": lambda anchor, more: anchor[-1:] + more,
-    "begins anew": lambda anchor, more: FILE.removesuffix(more) + more,
+    "begins anew": lambda anchor, more: anew(more),
     "talks first": lambda anchor, more: f"Here is the rest of the file:\n\n{more}",
     "breaks the line": lambda anchor, more: f"{anchor}\n{more}",
     "repeats it twice": lambda anchor, more: f"{anchor}\n{anchor}{more}",
-    "repeats it, and begins anew": lambda anchor, more: anchor + FILE.removesuffix(more) + more,
+    "repeats it, and begins anew": lambda anchor, more: anchor + anew(more),
     "keeps the tags": lambda anchor, more: f"<anchor>{anchor}</anchor>\n{more}",
 }
 DOUBTFUL: Mapping[str, Callable[[str, str], str]] = {
@@ -152,7 +157,6 @@ DOUBTFUL: Mapping[str, Callable[[str, str], str]] = {
     "says that it is done": lambda anchor, more: "The file is complete.",
     "says nothing": lambda anchor, more: " ",
     "leaves blanks out": lambda anchor, more: anchor + more.replace(": ", ":"),
-    "escapes what it was not told": lambda anchor, more: anchor + escaped(more),
     "puts words between": lambda anchor, more: f"{anchor}\n\nIt goes on so:\n\n{more}",
     "ends the object": lambda anchor, more: anchor + ending('"}', more),
     "ends a tag": lambda anchor, more: anchor + ending("</content>", more),
@@ -177,6 +181,7 @@ SIGNED: Mapping[str, Callable[[str, str], str]] = {
     "words before it": lambda anchor, more: f"Here is the rest of the file:\n\n{anchor}{more}",
     "words and a fence": lambda anchor, more: f"Here is the rest:\n\n```\n{anchor}{more}\n```",
     "words behind it": lambda anchor, more: f"{anchor}{more}\n\nLet me know if that is all.",
+    "escapes what was not quoted": lambda anchor, more: anchor + escaped(more),
     "signs twice": lambda anchor, more: f"{anchor}{more}\nI ended it with {more[-14:]}",
     "signs in ticks": lambda anchor, more: f"{anchor}{ending('`', more)}`",
     "in a fence of its own": lambda anchor, more: f"```\n{anchor}\n```\n{more}",
@@ -194,10 +199,11 @@ def test_what_stands_around_a_text_that_says_where_it_ends_is_none_of_it(manner:
 
 @pytest.mark.parametrize(
     ("manner", "whole"),
-    [("in a fence", False), ("words before it", True), ("words and a fence", False)],
+    [(manner, manner == "quotes and escapes") for manner in SIGNED if manner != "signs twice"],
 )
-def test_where_a_fence_ends_in_a_text_nobody_knows_without_a_sign(manner: str, whole: bool) -> None:
-    driven = complete(1500, rest(SIGNED[manner]))
+def test_where_a_text_ends_nobody_knows_without_a_sign(manner: str, whole: bool) -> None:
+    """Only the quote that ends a JSON string tells as well."""
+    driven = complete(1500, rest(SIGNED[manner], ends=False))
     assert bool(calls_of(driven)) is whole
 
 
@@ -234,10 +240,10 @@ def test_a_file_of_one_line_tells_by_its_nearest_sign_how_its_rest_came(manner: 
 
 def test_the_first_line_of_a_file_that_is_begun_anew_is_no_word_to_the_reader() -> None:
     text = "These are the lines of a file:\n\n" + FILE
-    anew = rest(lambda anchor, more: text.removesuffix(more) + more, file=text)
+    again = rest(lambda anchor, more: anew(more, text), file=text)
     raw = json.dumps({"path": "a.py", "content": text})
     for at in range(200, 400, 20):
-        assert calls_of(complete(at, anew, raw=raw)) == [{"path": "a.py", "content": text}], at
+        assert calls_of(complete(at, again, raw=raw)) == [{"path": "a.py", "content": text}], at
 
 
 def test_line_ends_of_another_kind_are_no_text_of_the_file() -> None:
@@ -290,7 +296,7 @@ def test_any_seam_will_do_where_policy_says_so() -> None:
         backoff_seconds=0,
         models_endpoint=False,
     )
-    driven = complete(1500, rest(SIGNED["in a fence"]), policy=trusting)
+    driven = complete(1500, rest(SIGNED["in a fence"], ends=False), policy=trusting)
     assert calls_of(driven) == [{"path": "a.py", "content": FILE}]
 
 
@@ -336,6 +342,85 @@ def test_what_the_call_lacks_behind_the_text_is_asked_for() -> None:
     assert calls_of(driven) == [{"content": FILE, "path": "a.py"}]
     driven = complete(1500, rest(MANNERS["obeys"]), said("No."), raw=raw)
     assert calls_of(driven) == []
+
+
+LONG = " ".join(f"of paragraph {n} there are many words" for n in range(60))
+PAGE = "\n\n".join(f'{LONG} {n}\n"{n}" is a C:\\new\\table' for n in range(3))
+"""Paragraphs of 2,000 characters without anything that JSON escapes."""
+ESCAPED: Mapping[str, Callable[[str, str], str]] = {
+    "in a fence": lambda anchor, more: f"```\n{escaped(anchor + more)}\n```",
+    "behind words": lambda anchor, more: f"Here is the rest:\n\n{escaped(anchor + more)}",
+    "behind the anchor": lambda anchor, more: anchor + escaped(more),
+    "at once": lambda anchor, more: f"Voilà :\n{escaped(more)}",
+}
+
+
+@pytest.mark.parametrize("manner", ESCAPED)
+@pytest.mark.parametrize("live", [False, True])
+def test_where_nothing_shows_how_a_rest_was_written_no_escapes_land_in_the_file(
+    manner: str, live: bool
+) -> None:
+    policy = replace(COMPLETE, stream_tool_calls="live" if live else "hold")
+    raw = json.dumps({"path": "a.py", "content": PAGE})
+    driven = complete(1900, rest(ESCAPED[manner], file=PAGE), raw=raw, policy=policy)
+    assert calls_of(driven) == [] or driven.message.stop_reason == "max_tokens"
+    assert driven.report.calls[-1].reason is not None
+
+
+OPTIONAL = {**SCHEMA, "properties": {**SCHEMA["properties"], "mode": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "more"),
+    [
+        (called('{"mode": "append"}', "tool_use"), {"mode": "append"}),
+        (called("{}", "tool_use"), {}),
+        (called("", "tool_use"), {}),
+        (called('{"mode": "app', "tool_use"), None),
+        (called('{"other": 1}', "tool_use"), None),
+        (called('{"mode": "app'), None),
+        (said("None follow."), None),
+    ],
+)
+def test_an_optional_argument_that_did_not_arrive_is_asked_for(answer: bytes, more: Any) -> None:
+    def optional(body: dict[str, Any]) -> bytes:
+        (tool,) = body["tools"]
+        assert body["tool_choice"] == {"type": "tool", "name": "Write"}
+        assert [*tool["input_schema"]["properties"]] == ["mode"]
+        assert tool["input_schema"]["required"] == []
+        return answer
+
+    tools = [{"name": "Write", "input_schema": OPTIONAL}]
+    driven = complete(1500, rest(MANNERS["obeys"]), optional, tools=tools)
+    whole = {"path": "a.py", "content": FILE}
+    assert calls_of(driven) == ([{**whole, **more}] if more is not None else [])
+    if more is None:
+        assert driven.report.calls[-1].reason == "it still lacks an answer about mode"
+
+
+def test_a_member_that_is_whole_is_not_the_last_one_for_sure() -> None:
+    tools = [{"name": "Write", "input_schema": OPTIONAL}]
+    raw = json.dumps({"path": "a.py", "content": FILE, "mode": "append"})
+    at = raw.index(', "mode"')
+    driven = complete(at, called('{"mode": "append"}', "tool_use"), raw=raw, tools=tools)
+    assert calls_of(driven) == [json.loads(raw)]
+
+
+@pytest.mark.parametrize("end", ['"}', '"}\n', '", "mode": "w"}', '\n"}'])
+@pytest.mark.parametrize("signed", [False, True])
+def test_the_end_of_the_call_is_no_text(end: str, signed: bool) -> None:
+    driven = complete(1500, rest(lambda anchor, more: anchor + ending(end, more), ends=signed))
+    assert calls_of(driven) == []
+
+
+@pytest.mark.parametrize("cut", range(6))
+def test_an_escaped_backslash_begins_no_escape(cut: int) -> None:
+    text = json.dumps({"icon": "\U0001f600"}) * 30
+    raw = json.dumps({"path": "a.py", "content": text})
+    at = raw.rindex("ud83d") + cut
+    place = open_string(raw[:at])
+    assert place is not None
+    assert text.startswith(place.text)
 
 
 FILES: Mapping[str, Any] = {
@@ -586,20 +671,3 @@ def test_an_open_string_gone_on_with_is_the_value_it_was_cut_from(
         for key in place.keys:
             done = done[key]
         assert done == found
-
-
-@pytest.mark.parametrize(
-    ("text", "anchor", "follows"),
-    [
-        ('say \\"hi\\"\\nand more', 'say "hi"', "\nand more"),
-        ('"say \\"hi\\" there"', 'say "hi"', " there"),
-        ('"say \\"hi\\" there"}', 'say "hi"', " there"),
-        ('say "hi" there', 'say "hi"', None),
-        ("plain words and more", "plain words", None),
-        ('say \\"hi\\"" and then words', 'say "hi"', None),
-    ],
-)
-def test_text_that_came_as_json_has_it_tells_so_by_its_anchor(
-    text: str, anchor: str, follows: str | None
-) -> None:
-    assert as_written(text, anchor) == follows
