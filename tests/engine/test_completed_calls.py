@@ -23,7 +23,7 @@ from continuation.types import Outcome
 
 COMPLETE = Policy(truncated_tool_call="complete", backoff_seconds=0, models_endpoint=False)
 FILE = "".join(f'line {n}: print("value\\t{n * 7}")\n' for n in range(90))
-SCHEMA = {
+SCHEMA: Mapping[str, Any] = {
     "type": "object",
     "properties": {"path": {"type": "string"}, "content": {"type": "string"}},
     "required": ["path", "content"],

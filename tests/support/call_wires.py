@@ -32,7 +32,7 @@ def leaves(value: Any, path: str = "$") -> Iterator[tuple[str, Any]]:
             step = f".{name}" if name.isidentifier() else f"['{name}']"
             yield from leaves(inner, path + step)
     elif isinstance(value, list):
-        for index, inner in enumerate(cast(list[Any], value)):
+        for index, inner in enumerate(value):
             yield from leaves(inner, f"{path}[{index}]")
     else:
         yield path, value
@@ -292,7 +292,7 @@ def _called(parts: list[Json]) -> Iterator[Any]:
             for step, after in zip(steps, [*steps[1:], None], strict=True):
                 key: Any = step
                 if isinstance(node, list):
-                    node, key = cast(list[Any], node), int(step)
+                    key = int(step)
                     node += [None] * (key == len(node))
                 else:
                     cast(Json, node).setdefault(key, None)
