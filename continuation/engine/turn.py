@@ -350,8 +350,8 @@ class Turn:
             output = result.usage.output if result.usage else None
             broken_off = isinstance(result.error, TimeUp)
             reason = result.raw or (str(result.error) if broken_off else "dropped")
-            told = self._ledger.sent, reason, self._ledger.limit, output, result.estimated
-            self.recorder.tell(Truncated(*told))
+            number, limit = self._ledger.sent, self._ledger.limit
+            self.recorder.tell(Truncated(number, reason, limit, output, result.estimated))
         return result
 
     def _situation(self, result: AttemptResult) -> Situation:

@@ -393,10 +393,10 @@ class Judge:
         led, leads = (_NUMBERS.sub("0", one[-128:]) for one in (earlier, opening))
         word = _LAST_WORD.search(leads)
         again = word is not None and common_suffix(led, leads) >= min(len(word[0]), _SAME_WORDS)
-        said = opening[: len(opening) - same] if again else opening
-        if only_of_itself(said):
+        words = opening[: len(opening) - same] if again else opening
+        if only_of_itself(words):
             return True
-        if not may_be_words(said) or (rest and rest[:5] in opening):
+        if not may_be_words(words) or (rest and rest[:5] in opening):
             return False
         if not again and not self._in_template:
             return True
@@ -404,14 +404,14 @@ class Judge:
             return False
         led_by = earlier[: len(earlier) - same]
         begins = led_by[-1:] in ("", "\n") or SENTENCE_END.search(led_by[-3:]) is not None
-        return same > 0 and begins and self._is_one_saying(said)
+        return same > 0 and begins and self._is_one_saying(words)
 
-    def _is_one_saying(self, said: str) -> bool:
+    def _is_one_saying(self, words: str) -> bool:
         """Whether an opening is one line, of sentences, that does not end as the text does."""
-        phrase = said.strip()
+        phrase = words.strip()
         if "\n" in phrase or phrase[-_PROBE:] in self.text:
             return False
-        if said.endswith("\n") and phrase[-1] not in ".!?:…":
+        if words.endswith("\n") and phrase[-1] not in ".!?:…":
             return False
         return not any(after.islower() for after in _NEXT_SENTENCE.findall(phrase))
 

@@ -358,6 +358,7 @@ def choose_anchor(before: str) -> str | None:
     """
     text = before.rstrip("\ufffd")
     near = text[-262144:]  # how far back it must be unique
+    bordered = None
     for size in (24, 40, 64, 100, 160, 250, 400):
         if size > len(text):
             break
@@ -368,13 +369,18 @@ def choose_anchor(before: str) -> str | None:
         tail = text[start if start == 0 or text[start - 1].isspace() else at :]
         # A line or sentence may come again as a whole, but hardly with the same word before it.
         led = _LED.search(text[max(0, len(text) - len(tail) - 40) : len(text) - len(tail)])
-        tail = text[len(text) - len(tail) - len(led[0]) :] if led else tail
-        if near.count(tail) == 1 and not is_run(tail) and novelty(text, tail) >= 56.0:  # bits
+        longer = text[len(text) - len(tail) - len(led[0]) :] if led else tail
+        for end in dict.fromkeys((longer, tail)):
+            if near.count(end) != 1 or is_run(end) or novelty(text, end) < 56.0:  # bits
+                continue
             # If the text before the anchor has much the same end, more of the same may follow.
-            run = common_suffix(text, text[: len(text) - len(tail)])
-            if run * 4 <= len(tail) and not _has_border(tail):
-                return tail
-    return None
+            if common_suffix(text, text[: len(text) - len(end)]) * 4 > len(end):
+                continue
+            if not _has_border(end):
+                return end
+            bordered = bordered or end
+    # In rows that are alike each end begins as it ends, and such an anchor is better than none.
+    return bordered
 
 
 def _has_border(text: str) -> bool:

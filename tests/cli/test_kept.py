@@ -190,7 +190,6 @@ def test_an_answer_that_is_not_whole_is_continued(
         (["--set", "enabled=false"], "no answer is kept with enabled = false"),
         (["--max-tokens", "100"], "add --set leave_limits_below=100"),
         (["--journal", "{tmp}/out.txt", "--out", "{tmp}/out.txt"], "is the file of --journal"),
-        (["--journal", "{tmp}/no/such/run.db"], "--journal "),
         (["--journal", "{tmp}/text"], "--journal "),
         (["--journal", "mysql://u:secret@h/d"], "--journal "),
     ],

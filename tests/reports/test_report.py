@@ -340,7 +340,7 @@ def test_a_status_is_told_once(sim: Simulator) -> None:
         continuation.wrap(bare).messages.create(**ask())
     report = continuation.last_report()
     assert report is not None
-    assert str(report).startswith(f"{NEW}: failed (status 400), 1 attempt, ")
+    assert str(report).startswith(f"{NEW}: failed (status 400 invalid_request_error), 1 attempt, ")
 
 
 # --- the last one, here -------------------------------------------------------------------------
