@@ -136,6 +136,19 @@ def _is_next_line(before: str, head: str, size: int) -> bool:
     return found[1] == "\n" or re.search(rf"\w{re.escape(found[1])}", before) is not None
 
 
+def _begins_as_this_line(before: str, head: str, size: int) -> bool:
+    """Whether the echo may end a record, and begin the next as this one, whose word continues.
+
+    So "a/reader_source.py" may follow "a/reader.py" in a list of files.
+    """
+    ending, newline, begun = head[:size].rpartition("\n")
+    if not newline or begun != before[before.rfind("\n") + 1 :] or not begun:
+        return False
+    ended = ending.rpartition("\n")[2]
+    continues = re.match(r"\w\w", begun[-1] + head[size : size + 1]) is not None
+    return continues and bool(ended.strip()) and before.count(ended + "\n") >= 2
+
+
 def _begins_again(before: str, head: str, size: int) -> bool:
     """Whether the unfinished line or sentence is begun again from its start.
 

@@ -271,9 +271,15 @@ class Judge:
             if not self.text.startswith(body, place):
                 near = self._tail.find(body)
                 place = len(self.text) - len(self._tail) + near if near >= 0 else -1
-            if place >= 0 and (at == 0 or place < 200 or only_of_itself(head[:at])):
+            if place >= 0 and self._is_before_replay(head[:at], place):
                 return at, place
         return None
+
+    def _is_before_replay(self, opening: str, place: int) -> bool:
+        """Whether an opening before a replay from `place` on is no text, or none at all."""
+        if not opening.strip() or only_of_itself(opening):
+            return True
+        return place < 200 and may_be_words(opening) and self._is_new_line(opening)
 
     def opening(self, head: str, size: int) -> Finding | None:
         """Return the finding that the first `size` characters alone prove a preamble, or `None`."""
@@ -376,7 +382,8 @@ class Judge:
         if inner is None or not self._is_said_before_anchor(head[:at], head[at + inner.drop :]):
             return None
         drop = inner.drop
-        if mark := _QUOTE.search(head[:at]):
+        mark = _QUOTE.search(head[:at])
+        if mark and not self.text[: len(self.text) - len(anchor)].endswith(mark[0]):
             closing = _CLOSING.get(mark[0], mark[0])
             drop += len(closing) * head.startswith(closing, at + drop)
         return replace(inner, drop=drop).after(at, SeamKind.PREAMBLE)
@@ -536,7 +543,8 @@ class Judge:
         lead = len(rest) - len(rest.lstrip(" "))
         blank = "\n " if "\n" in self.text[len(self._bare) :] else "  "
         alone = self.text[-1:].isspace() and blank not in self._cut.near
-        return lead if lead and alone and rest[lead:].strip() else self._same_space(rest)
+        other = lead and alone and not rest[lead : lead + 1].isspace() and rest[lead:]
+        return lead if other else self._same_space(rest)
 
     def _decorated(self, head: str, *, final: bool) -> Finding | None:
         """Return an echo in quotes, or after an ellipsis."""

@@ -143,8 +143,10 @@ def own_line_break(cut: Cut, opening: str, rest: str) -> int:
         return 0
     if cut.in_prose and cut.inside_line and continues_sentence(rest):
         return 0
-    apart = seen_gap(cut, own, rest)
-    return 0 if seen_gap(cut, "", rest) and not apart else len(own)
+    for size in range(len(own), 0, -1):
+        if seen_gap(cut, own[-size:], rest):
+            return size
+    return 0 if seen_gap(cut, "", rest) else len(own)
 
 
 def continues_sentence(rest: str) -> bool:
