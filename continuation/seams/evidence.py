@@ -63,6 +63,8 @@ def foregone(before: str, head: str, size: int) -> float | None:
         _is_next_line(before, head, size) and novelty(before, head[:size]) < 64
     ):
         return NEVER
+    if _begins_as_this_line(before, head, size):
+        return NEVER
     if _begins_again(before, head, size) or _counts_again(before, size):
         return 2 * THRESHOLD
     if _misindents(before, head, size) or _says_words_again(before, head[:size]):

@@ -299,8 +299,8 @@ def only_says_complete(cut: Cut, text: str) -> bool:
         return False
     says = [bool(_MY_MESSAGE.search(one) and _COMPLETE.search(one)) for one in sentences]
     return any(says) and all(
-        marked or _COMPLETE.search(one) or _AGREEING.match(one)
-        for marked, one in zip(says, sentences, strict=True)
+        done or _COMPLETE.search(one) or _AGREEING.match(one)
+        for done, one in zip(says, sentences, strict=True)
     )
 
 
