@@ -405,7 +405,7 @@ class Judge:
             return True
         if not may_be_words(words) or (rest and rest[:5] in opening):
             return False
-        if not again and not self._in_template:
+        if not again and not (self._in_template and self._is_of_template(words)):
             return True
         if self._in_template or not self.text[-1].isalnum() or opening[0].isspace():
             return False
@@ -421,6 +421,11 @@ class Judge:
         if words.endswith("\n") and phrase[-1] not in ".!?:…":
             return False
         return not any(after.islower() for after in _NEXT_SENTENCE.findall(phrase))
+
+    def _is_of_template(self, words: str) -> bool:
+        """Whether an opening begins or ends like some line of the text, but for its numbers."""
+        text, words = (_NUMBERS.sub("0", one) for one in (self.text[-_TEMPLATE:], words.strip()))
+        return words[:12] in text or words[-_PROBE:] in text
 
     @cached_property
     def _in_template(self) -> bool:
@@ -575,7 +580,7 @@ class Judge:
             if rest.startswith(closing, drop):
                 drop += len(closing)
                 after = rest[drop:].lstrip("\n")
-                if self._cut.in_prose and self._cut.inside_line and after[:1].islower():
+                if self._cut.in_prose and self._cut.inside_word and after[:1].islower():
                     drop = len(rest) - len(after)  # the quotation was on a line of its own
             elif mark[0] != "<" and mark != "**":
                 return None

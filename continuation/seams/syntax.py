@@ -60,10 +60,12 @@ def reopens(cut: Cut, head: str) -> tuple[int, bool | None] | None:
     size = opened.end()
     if cut.fence is None:
         return size, True if _wraps_document(cut, fence) else None
+    if fence.marker[0] != cut.fence.marker[0]:
+        return size, None
     if fence.info:
         ours, theirs = _language(cut.fence), _language(fence)
         if not ours:  # in a plain fence, after a blank line, it is a block of its own
-            same = cut.inside_line or head[0] != "\n"
+            same = cut.inside_line or not (head[0] == "\n" or cut.near.endswith("\n\n"))
         else:
             same = ours == theirs or (
                 ours not in ("markdown", "mdx", "rst")  # in these, other fences are content
@@ -100,7 +102,8 @@ def _goes_on_as_code(cut: Cut, rest: str) -> bool:
         return False  # an empty block was not opened again
     if rest.startswith("\n"):
         return _looks_fenced(cut, rest.lstrip("\n")) and _next_fence_closes(rest)
-    if cut.inside_line or fence_line(cut.last_line) is not None:
+    begun = fence_line(cut.last_line) is not None and not cut.near.endswith("\n\n")
+    if cut.inside_line or begun:
         return True  # inside a line, or before the block's first line
     return _looks_fenced(cut, rest) or (_next_fence_closes(rest) and not _is_sentence(rest))
 
