@@ -31,6 +31,7 @@ _CLOSERS = re.compile(r'(?:"(?P<ends>[\s}\]]*))?\s*(?:`{3,}|~{3,}|`)?\s*')
 """What may follow the text of a JSON string: its end, the end of what it stood in, of a fence."""
 _BETWEEN = ("<", "`", '"', *" \t\r\n")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
 _BARE_QUOTE = re.compile(r'(?:^|[^\\])"')
 
 
@@ -67,6 +68,8 @@ class _Place:
     """What stands before is nothing, or what had arrived before these words."""
     anchored: bool
     """The anchor stands directly before."""
+    whole: bool
+    """All that was quoted stands before."""
     quote: bool
     mark: str
     """The marker of a fence that was opened, or `""`."""
@@ -140,10 +143,11 @@ class Known:
             " \t\r\n`~"
         )
         arrived = any(way(self.before).rstrip().endswith(lead_words) for way in _FORMS)
-        sure = not lead_words or echo == size > 0 or (hidden and arrived)
+        sure = not lead_words or (hidden and arrived)
         anchored = not hidden or echo >= len(write(self.anchor))
+        whole = echo == size > 0
         mark = lead["mark"] if lead is not None else None
-        return _Place(at, form, as_json, lead_words, sure, anchored, quote, mark or "")
+        return _Place(at, form, as_json, lead_words, sure, anchored, whole, quote, mark or "")
 
     def _chosen(self, places: list[_Place], words: str) -> _Place | None:
         """Return the place where the answer continues what arrived; `None`: it is not sure."""
@@ -153,6 +157,8 @@ class Known:
         if len(places) != 1:
             return None
         (place,) = places
+        if place.whole:
+            return place
         if words != self.anchor and place.anchored and len(place.words) <= _LONGEST:
             return place
         line = "\n" not in place.words and len(place.words) <= _LONGEST
@@ -171,7 +177,7 @@ class Known:
             return replace(json_rest, kind=kind) if json_rest else Rest(decoded=False)
         if place.as_json:
             return Rest(decoded=False)
-        plain = self._as_plain(body, place, words, kind, cut=cut)
+        plain = self._as_plain(body, place, kind, cut=cut)
         if place.quote and plain.text is not None and plain.text.endswith('"'):
             return json_rest or Rest(decoded=False)
         if known_form is None and not _is_plain(plain.text or "", len(words)):
@@ -180,7 +186,7 @@ class Known:
             return Rest(decoded=False)
         return plain
 
-    def _as_plain(self, body: str, place: _Place, words: str, kind: SeamKind, *, cut: bool) -> Rest:
+    def _as_plain(self, body: str, place: _Place, kind: SeamKind, *, cut: bool) -> Rest:
         text, ended = self.ended(body, cut=cut, after=len(place.form))
         fenced = False
         if place.mark and (end := re.search(rf"\n?{place.mark}\s*\Z", text)):
@@ -188,9 +194,7 @@ class Known:
         fenced = fenced or (bool(place.mark) and not (ended or cut))
         # Perhaps some signs were escaped, and others not.
         quotes = '\\"' in text and not _BARE_QUOTE.search(text)
-        usual = "\\n" in self.before and "\n" not in self.before
-        unseen = not ("\\" in words or usual) or text.rstrip().endswith("\\n")
-        lines = unseen and "\n" not in text and "\\n" in text
+        lines = "\n" not in text and "\\n" in text and "\\n" in _QUOTED.sub("", self.before + text)
         kind, half = SeamKind.FENCE if fenced else kind, quotes or lines
         return Rest(text, kind, ended, not half, fenced)
 

@@ -23,7 +23,7 @@ from continuation.types import Outcome
 
 COMPLETE = Policy(truncated_tool_call="complete", backoff_seconds=0, models_endpoint=False)
 FILE = "".join(f'line {n}: print("value\\t{n * 7}")\n' for n in range(90))
-SCHEMA: Mapping[str, Any] = {
+SCHEMA = {
     "type": "object",
     "properties": {"path": {"type": "string"}, "content": {"type": "string"}},
     "required": ["path", "content"],
@@ -367,7 +367,8 @@ def test_where_nothing_shows_how_a_rest_was_written_no_escapes_land_in_the_file(
     assert driven.report.calls[-1].reason is not None
 
 
-OPTIONAL = {**SCHEMA, "properties": {**SCHEMA["properties"], "mode": {"type": "string"}}}
+TEXT = {"type": "string"}
+OPTIONAL = {**SCHEMA, "properties": {"path": TEXT, "content": TEXT, "mode": TEXT}}
 
 
 @pytest.mark.parametrize(

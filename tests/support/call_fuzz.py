@@ -406,8 +406,8 @@ class Case:
 
 def _at(value: Any, path: Sequence[str]) -> Any:
     for step in path:
-        listed = isinstance(value, list)
-        value = cast(list[Any], value)[int(step)] if listed else cast(Json, value)[step]
+        here: Any = value
+        value = here[int(step)] if isinstance(value, list) else here[step]
     return value
 
 

@@ -9,7 +9,7 @@ import json
 import random
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 from support import drive_chat, drive_gemini, drive_responses
 from support.drive import Driven, call_block, closing, opening, sse, text_block
@@ -27,11 +27,12 @@ def _split(rng: random.Random, text: str) -> list[str]:
 
 def leaves(value: Any, path: str = "$") -> Iterator[tuple[str, Any]]:
     """Yield the path and value of each leaf, as Gemini writes them."""
-    if isinstance(value, dict):
-        for name, inner in cast(Json, value).items():
+    kind = type(value)
+    if kind is dict:
+        for name, inner in value.items():
             step = f".{name}" if name.isidentifier() else f"['{name}']"
             yield from leaves(inner, path + step)
-    elif isinstance(value, list):
+    elif kind is list:
         for index, inner in enumerate(value):
             yield from leaves(inner, f"{path}[{index}]")
     else:
@@ -290,12 +291,11 @@ def _called(parts: list[Json]) -> Iterator[Any]:
             steps = re.findall(r"[\w-]+", piece["jsonPath"])
             node: Any = whole
             for step, after in zip(steps, [*steps[1:], None], strict=True):
-                key: Any = step
-                if isinstance(node, list):
-                    key = int(step)
+                key: Any = int(step) if step.isdigit() else step
+                if step.isdigit():
                     node += [None] * (key == len(node))
                 else:
-                    cast(Json, node).setdefault(key, None)
+                    node.setdefault(key, None)
                 there: Any = node[key]
                 if after is not None:
                     node[key] = ([] if after.isdigit() else {}) if there is None else there
