@@ -2,7 +2,7 @@
 
 A stream has the first attempt's id, which the caller has had when more is joined to it. A body has
 the id under which the server holds all of it, or else one that no server has
-(design/decisions/0040-ids-of-healed-responses.md).
+(design/decisions/0038-ids-of-healed-responses.md).
 
 Event numbers continue those that the caller has had. An item that a later attempt continues keeps
 its id and index; one that a later attempt began gets the next index, and a new id if its own would
