@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,5 +32,6 @@ def test_a_missing_package_is_no_traceback(
     program = [sys.executable, str(BENCHMARKS / command[0]), *command[1:]]
     ran = subprocess.run(program, capture_output=True, text=True, check=False, env=known)
     assert "Traceback" not in ran.stderr, ran.stderr
-    assert f"skipped: {module} not installed" in ran.stdout + ran.stderr
+    # Others may be missing as well.
+    assert re.search(rf"skipped: .*\b{module}\b.* not installed", ran.stdout + ran.stderr)
     assert ran.returncode == status
