@@ -67,7 +67,9 @@ def test_an_answer_is_counted_where_it_belongs(peers: Any) -> None:
         cell("drop", peers.TOLD, billed=5, followed=None),
     ]
     _, _, counted, *_ = peers.outcomes(cells)
-    assert counted.startswith("| bare SDKs | **1 whole** | 1 whole, 1 half run | – |")
+    assert counted.startswith("| plain SDKs | **1 complete** | 1 complete, 1 half run | – |")
     _, _, cost, *_ = peers.costs(cells)
-    row = "| bare SDKs | 1 of 3 | 1 | 0 | 1 | 1 of 2 | 2.0 | 1.50 | 3.00 | 0 ms | 500 ms | 500 ms |"
+    row = (
+        "| plain SDKs | 1 of 3 | 1 | 0 | 1 | 1 of 2 | 2.0 | 1.50 | 3.00 | 0 ms | 500 ms | 500 ms |"
+    )
     assert cost == row

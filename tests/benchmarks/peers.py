@@ -109,7 +109,7 @@ _GUIDES = (
 PEERS = (
     Peer(
         "sdk",
-        "bare SDKs",
+        "plain SDKs",
         "sdks",
         _VENDORS,
         "the loop of each vendor's guide: run the calls, send the results; two retries, which are "
@@ -121,9 +121,9 @@ PEERS = (
         "a loop around them",
         "sdks",
         _VENDORS,
-        "where the stop reason says cut: text is appended and followed by “Please continue.”; a "
-        "call, a document, thinking alone and an error are asked for again, twice at most, with "
-        "four times the limit",
+        "if the stop reason says truncated: text is appended, followed by “Please continue.”; for "
+        "a call, a document, thinking alone or an error, the request is sent again, at most twice, "
+        "with four times the limit",
         _GUIDES[:1],
     ),
     Peer(
@@ -141,7 +141,7 @@ PEERS = (
         "LiteLLM, the proxy",
         "sdks",
         ("litellm",),
-        "the same settings in its file; each vendor's SDK asks it in its own format",
+        "the same settings in its file; each vendor's SDK sends to it in its own format",
         ("docs.litellm.ai/docs/proxy/reliability",),
     ),
     Peer(
@@ -150,7 +150,7 @@ PEERS = (
         "pydantic-ai",
         ("pydantic-ai-slim", *_VENDORS),
         "`Agent(retries=2, capabilities=[ModelFallback(a second model)])`, which by default also "
-        "falls back where an answer was cut at the limit; `NativeOutput`",
+        "falls back if an answer was truncated; `NativeOutput`",
         ("ai.pydantic.dev/capabilities/model-fallback", "ai.pydantic.dev/output"),
     ),
     Peer(
@@ -158,9 +158,9 @@ PEERS = (
         "instructor",
         "instructor",
         ("instructor", *_VENDORS),
-        "`create(max_retries=2)`, called again up to three times by tenacity's decorator; modes "
-        "`TOOLS`, `RESPONSES_TOOLS`, `GENAI_STRUCTURED_OUTPUTS`; `create_partial` where it "
-        "streams; it has structured output only",
+        "`create(max_retries=2)`, repeated up to three times by tenacity's decorator; modes "
+        "`TOOLS`, `RESPONSES_TOOLS`, `GENAI_STRUCTURED_OUTPUTS`; `create_partial` for streams; "
+        "it supports structured output only",
         (
             "python.useinstructor.com/concepts/retrying",
             "python.useinstructor.com/concepts/error_handling",
@@ -186,7 +186,7 @@ PEERS = (
         "continuation",
         "sdks",
         ("continuation-engine", *_VENDORS),
-        "`continuation.wrap(client)` around the bare SDKs, nothing set",
+        "`continuation.wrap(client)` around the plain SDKs, with default settings",
         ("quick-start.md",),
     ),
     Peer(
@@ -494,8 +494,8 @@ def measured(peers: Sequence[Peer], scenes: Sequence[str]) -> list[Cell]:
 # --- what is written -----------------------------------------------------------------------------
 
 COLUMNS = ("uncut", *(scene.name for scene in SCENES if not scene.name.startswith("uncut")))
-_SAID = {WHOLE: "whole", TOLD: "told", SILENT: "silent", HALF: "half run"}
-_LETTERS = {WHOLE: "W", TOLD: "t", SILENT: "S", HALF: "H"}
+_SAID = {WHOLE: "complete", TOLD: "reported", SILENT: "silent", HALF: "half run"}
+_LETTERS = {WHOLE: "C", TOLD: "r", SILENT: "S", HALF: "H"}
 
 
 def of(cells: Sequence[Cell], peer: Peer, column: str = "", form: str = "") -> list[Cell]:
@@ -523,7 +523,7 @@ def outcomes(cells: Sequence[Cell]) -> list[str]:
     def told(found: Sequence[Cell]) -> str:
         counts = Counter(cell.outcome for cell in found)
         if set(counts) == {WHOLE}:
-            return f"**{len(found)} whole**"
+            return f"**{len(found)} complete**"
         return ", ".join(f"{counts[o]} {_SAID[o]}" for o in _SAID if counts[o]) or "–"
 
     rows = [[peer.title, *(told(of(cells, peer, name)) for name in COLUMNS)] for peer in PEERS]
@@ -565,9 +565,9 @@ def costs(cells: Sequence[Cell]) -> list[str]:
             )
         )
     head = (
-        *("", "whole", "told", "silent", "half calls run", "next request refused"),
-        *("requests more", "billed ÷ delivered, of the whole ones", "of all"),
-        *("added latency: uncut", "cut and whole, median", "longest"),
+        *("", "complete", "reported", "silent", "truncated calls executed", "next request refused"),
+        *("additional requests", "billed ÷ delivered, complete answers", "all answers"),
+        *("added latency: uncut", "truncated and completed, median", "longest"),
     )
     return table(head, rows)
 
@@ -621,7 +621,7 @@ def settings() -> list[str]:
             f"[{page}](https://{page})" for page in peer.pages
         )  # fmt: skip
         rows.append((peer.title, versions(peer), peer.setting, ", ".join(pages)))
-    return table(("", "versions", "as it was used", "by"), rows)
+    return table(("", "versions", "used with", "documented at"), rows)
 
 
 def written(cells: Sequence[Cell], load: float) -> str:
@@ -629,13 +629,13 @@ def written(cells: Sequence[Cell], load: float) -> str:
     python, cores = sys.version.split()[0], os.cpu_count()
     when = f"{datetime.now(UTC):%Y-%m-%d}"
     lines = [
-        f"Measured on {when}, with Python {python} on {cores} cores, whose load was {load:.1f}: "
+        f"Measured on {when}, with Python {python} on {cores} cores with a load of {load:.1f}: "
         f"{len(cells)} answers.",
         "",
-        *("## What became of them", "", *outcomes(cells)),
-        *("## What it cost", "", *costs(cells)),
+        *("## Results", "", *outcomes(cells)),
+        *("## Cost", "", *costs(cells)),
         *("## Where we fall short", "", *ours(cells)),
-        *("## Who was asked, and how", "", *settings()),
+        *("## Versions and settings", "", *settings()),
         *("## Every answer", "", *letters(cells)),
     ]
     return "\n".join(lines)
@@ -651,10 +651,10 @@ def stamped(text: str, picture: str) -> str:
 
 _INKS = {WHOLE: "#1a7f37", TOLD: "#c8ccd1", SILENT: "#d9822b", HALF: "#8b1a1a"}
 _TOLD = {
-    WHOLE: "whole, exactly",
-    TOLD: "not whole, and told so",
-    SILENT: "not whole, and nothing says so",
-    HALF: "half a call was run",
+    WHOLE: "complete",
+    TOLD: "incomplete, and reported",
+    SILENT: "incomplete, and not reported",
+    HALF: "a truncated call was executed",
 }
 _LEFT, _WIDE, _HIGH, _STEP, _TOP = 172, 54, 26, 58, 66
 _FONT = "font-family:system-ui,-apple-system,'Segoe UI',sans-serif"
@@ -663,7 +663,7 @@ _FONT = "font-family:system-ui,-apple-system,'Segoe UI',sans-serif"
 def svg(cells: Sequence[Cell]) -> str:
     """Draw a tile for each peer and scene, of a stripe for each answer."""
     width, height = _LEFT + _STEP * len(COLUMNS) + 8, _TOP + 34 * len(PEERS) + 56
-    body = [_text(12, 24, "The same cut answers", size=14, weight=600)]
+    body = [_text(12, 24, "The same truncated answers", size=14, weight=600)]
     for number, name in enumerate(COLUMNS):
         first, _, second = name.partition(" ")
         middle = _LEFT + _STEP * number + _WIDE / 2
@@ -690,11 +690,11 @@ def svg(cells: Sequence[Cell]) -> str:
         body.append(f'<rect x="{x}" y="{y}" width="12" height="12" fill="{ink}"/>')
         body.append(_text(x + 18, y + 10, _TOLD[outcome]))
         x += 46 + round(6.3 * len(_TOLD[outcome]))
-    stripes = "A stripe is an answer: four formats, each as one body and as a stream."
+    stripes = "Each stripe is one answer: four formats, each as a body and as a stream."
     body.append(_text(12, height - 10, stripes, ink="#6e7781"))
     counts = (
         f"{peer.title}: {sum(c.outcome == WHOLE for c in of(cells, peer))} of"
-        f" {len(of(cells, peer))} whole"
+        f" {len(of(cells, peer))} complete"
         for peer in PEERS
     )
     return (
