@@ -1,4 +1,4 @@
-"""Every choice a user can make, as one frozen object with the defaults we would choose."""
+"""Every choice a user can make, as one frozen object with its default."""
 
 from __future__ import annotations
 
@@ -56,87 +56,86 @@ class Between(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How truncated answers are healed, and how much that may cost.
+    """How incomplete answers are completed, and how much that may cost.
 
     Raises `ValueError` naming field, value and range when a value is out of range, and
     `TypeError` when it is of the wrong type or there is no such field.
     """
 
     enabled: bool = True
-    """Heal truncated answers; false: every answer passes untouched."""
+    """Complete incomplete answers; false: every answer passes through untouched."""
     escalate: bool = True
-    """Ask again at the model's ceiling when nothing was shown yet."""
+    """Resend a truncated request at the model's ceiling if nothing was delivered yet."""
     max_recoveries: Annotated[int, Between(0, 10)] = 3
-    """Maximum number of recovery turns in one model turn."""
+    """Largest number of recoveries (requests for the rest of a text) in one turn."""
     max_drop_recoveries: Annotated[int, Between(0, 10)] = 3
-    """Maximum number of dropped streams resumed in one model turn."""
+    """Largest number of dropped streams that are resumed in one turn."""
     max_attempts: Annotated[int, Between(1, 50)] = 12
-    """Maximum number of upstream calls in one turn, retries included; 32 more for provider hops."""
+    """Largest number of requests sent in one turn, with retries; 32 more for provider hops."""
     max_retries: Annotated[int, Between(0, 10)] = 2
-    """Maximum number of retries of one later attempt after 429, 5xx or a failed connection."""
+    """Largest number of retries of each later attempt after 429, 5xx or a failed connection."""
     max_turn_seconds: Annotated[float, Between(1, 86_400)] = 3600.0
-    """Seconds after which a turn begins no later attempt, and breaks off one that is under way."""
+    """Seconds after which a turn starts no later attempt and aborts a running one."""
     max_turn_output_tokens: Annotated[int, Between(1, 100_000_000)] = 2_000_000
-    """Maximum of output tokens billed in one turn; the limits of later attempts shrink to fit."""
+    """Most output tokens billed in one turn; the limits of later attempts shrink to fit."""
     leave_limits_below: Annotated[int, Between(0, 1_000_000)] = 256
-    """Requests with a smaller output limit are not healed: it is the caller's budget."""
+    """Requests with a smaller output limit pass through untouched: the limit is a budget."""
     model_max_output_tokens: Annotated[int, Between(0, 10_000_000)] = 0
-    """The model's largest output limit, in tokens; 0: it is looked up."""
+    """The model's ceiling, in tokens; 0: look it up."""
     initial_limit: InitialLimit = "caller"
-    """Limit of the first attempt: the caller's own, or the ceiling at once."""
+    """Output limit of the first attempt: the caller's own, or the ceiling."""
     clamp: bool = False
-    """Lower a limit that is above the model's known ceiling, rather than have it refused."""
+    """Lower a limit above the model's known ceiling before sending, so it is not refused."""
     remember_limit: bool = True
-    """After a truncated answer, later turns with that model begin at the ceiling (not without
-    `escalate`)."""
+    """Start a model's later turns at the ceiling after a truncated answer (needs `escalate`)."""
     stream_tool_calls: HoldOrLive = "hold"
-    """Hold a function call's events until it is whole, or pass them live."""
+    """Buffer the events of a tool call until it is complete, or deliver them live."""
     stream_thinking: HoldOrLive = "hold"
-    """Hold thinking until text follows it, so that cut thinking can be dropped, or pass it live."""
+    """Buffer thinking until text follows it, or deliver it live."""
     truncated_tool_call: TruncatedToolCall = "explain"
-    """A call that stays cut: replaced by a note, dropped, kept, asked for smaller, or completed."""
+    """A call that stays truncated: add a note, remove, keep, request a smaller one, or complete."""
     complete_tools: Sequence[str] = ()
-    """Tools whose cut calls may be completed (`"!name"`: all except that one); empty: all."""
+    """Tools whose truncated calls may be completed (`"!name"`: all but that one); empty: all."""
     complete_seams: CompleteSeams = "sure"
-    """Seams and ends trusted inside an argument: those that known words prove, or any."""
+    """Seams and ends accepted inside an argument: proven by known words, or any that was found."""
     truncated_document: TruncatedDocument = "return"
-    """Structured output cut after part of it was shown: returned as it is, or completed."""
+    """Structured output truncated after part was delivered: return as it is, or complete."""
     less_thinking: bool = False
-    """Ask once more with less thinking when thinking used the whole ceiling and no text came."""
+    """Send once more with less thinking if thinking used the whole ceiling before any text."""
     forced_tool_choice: ForcedToolChoice = "pass"
-    """Anthropic requests that force a call: passed untouched, or sent again when cut."""
+    """Anthropic requests that force a tool call: leave untouched, or resend if truncated."""
     on_failure: OnFailure = "stop"
-    """End of a failed recovery: a synthetic STOP, the "output limit" reason, or an exception."""
+    """End of the answer after a failed recovery: normal stop, "output limit", or an exception."""
     usage: UsagePolicy = "turn"
-    """Usage in the answer: that of one uncut turn, or all that was billed."""
+    """Usage in the answer: that of one complete turn, or everything that was billed."""
     prefill: bool = True
-    """Recover by prefill where the model accepts it."""
+    """Continue by prefilling the assistant message, if the model accepts that."""
     verify_stop_reason: bool = True
-    """Check token count, arguments and ending for a cut although the stop reason is normal."""
+    """Check token count, arguments and ending for truncation despite a normal stop reason."""
     models_endpoint: bool = True
-    """Ask the provider for a model's ceiling after a cut."""
+    """Look up a model's ceiling at the provider's models endpoint after a truncated answer."""
     recovery_prompt: str = ""
-    """Wording of the recovery prompt ({anchor}: the text to repeat); empty: the built-in one."""
+    """Text of the recovery prompt ({anchor}: the text to repeat); empty: the built-in one."""
     seam_buffer_chars: Annotated[int, Between(1, 100_000)] = 600
-    """Characters at the beginning of a recovery that are held to find the seam."""
+    """Characters buffered at the beginning of a recovery to find the seam."""
     backoff_seconds: Annotated[float, Between(0, 60)] = 0.5
-    """Seconds before the first retry; doubled each time."""
+    """Seconds before the first retry; doubled for each further one."""
     max_wait_seconds: Annotated[float, Between(0, 3_600)] = 60.0
-    """Longest `retry-after`, in seconds, that is waited for; after a longer one no retry."""
+    """Longest `retry-after` to wait for, in seconds; a longer one means no retry."""
     learned_file: str = ""
-    """File or URL that keeps what was learned about limits; empty: none."""
+    """File or URL that stores what was learned about limits; empty: none."""
     tracing: Tracing = "auto"
-    """OpenTelemetry spans and token counts: when a provider is set, always, or never."""
+    """OpenTelemetry spans and token counts: if a provider is configured, always, or never."""
     repair: Repair = "on_error"
-    """Repair a history the provider rejects: after its error, before sending, never."""
+    """Repair a history that the provider rejects: after its error, before sending, or never."""
     unanswered_tool_calls: UnansweredToolCalls = "synthesize"
-    """A call without a result: answered by an error result, or removed; or a callable decides."""
+    """A tool call without a result: add an error result, remove the call, or use a callable."""
     auto_resume: bool = False
     """After a repair that answered the last call, add `resume_text` as a user message, once."""
     resume_text: str = "Please go on."
     """The user message that `auto_resume` adds."""
     chain_store: str = "memory"
-    """Where healed turns of chained responses are kept: memory, off, an SQLite file, a URL."""
+    """Where completed turns of chained responses are stored: memory, off, SQLite file, or URL."""
     store_seconds: Annotated[float, Between(0.01, 60)] = 0.25
     """Seconds that a turn waits for each access to the chain store."""
     log_repairs: bool = True

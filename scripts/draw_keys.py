@@ -1,4 +1,4 @@
-"""Draw the table of all policies, from their docstrings.
+"""Draw the table of all policies from their docstrings.
 
     python scripts/draw_keys.py            # print the table
     python scripts/draw_keys.py --write    # put it into design/tuning.md
