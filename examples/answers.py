@@ -1,4 +1,4 @@
-"""Many long answers, each whole: the function that `ray_batch.py` and `temporal_batch.py` spread.
+"""Complete many long answers: the function that `ray_batch.py` and `temporal_batch.py` run.
 
 python examples/answers.py    # ANTHROPIC_API_KEY
 """

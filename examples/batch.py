@@ -1,4 +1,4 @@
-"""A batch: nobody watched it, so its cut answers are gone on with when they are fetched.
+"""Send a batch, and complete its truncated answers after fetching them.
 
 python examples/batch.py    # ANTHROPIC_API_KEY
 """

@@ -1,4 +1,4 @@
-"""A coding agent of one tool: a cut `write_file` call is healed, and never runs by half.
+"""A coding agent with one tool: a truncated `write_file` call is completed before it is executed.
 
 python examples/coding_agent.py "Write a snake game to snake.py"    # ANTHROPIC_API_KEY
 """
@@ -19,7 +19,7 @@ def write_file(call: Any) -> dict[str, Any]:
     done: dict[str, Any] = {"type": "tool_result", "tool_use_id": call.id}
     try:
         Path(Path(call.input["path"]).name).write_text(call.input["content"], encoding="utf-8")
-    except Exception as error:  # the model is told, and can try something else
+    except Exception as error:  # as a result, so that the model can try something else
         return {**done, "content": f"{type(error).__name__}: {error}", "is_error": True}
     return {**done, "content": f"{len(call.input['content'])} characters written"}
 

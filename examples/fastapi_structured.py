@@ -1,4 +1,4 @@
-"""A web service whose structured output is never half a document.
+"""A web service whose structured output is never truncated.
 
 pip install 'fastapi[standard]'
 fastapi run examples/fastapi_structured.py    # OPENAI_API_KEY
@@ -21,7 +21,7 @@ class Outline(BaseModel):
 
 @app.post("/outline")
 async def outline(topic: str) -> Outline:
-    """Write an outline; 502 where it could not be made whole."""
+    """Write an outline; 502 if it could not be completed."""
     try:
         answer = await client.chat.completions.parse(
             model="gpt-5.5",

@@ -1,4 +1,4 @@
-"""Gemini calls Python functions: none of them gets half of its arguments.
+"""Gemini calls Python functions, never with truncated arguments.
 
 python examples/gemini_functions.py    # GEMINI_API_KEY
 """

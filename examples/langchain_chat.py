@@ -1,4 +1,4 @@
-"""LangChain on a healed HTTP client.
+"""LangChain with an HTTP client that completes answers.
 
 pip install langchain-openai
 python examples/langchain_chat.py    # OPENAI_API_KEY

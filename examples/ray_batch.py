@@ -1,4 +1,4 @@
-"""Many long answers with Ray Data: a block whose worker died goes on where it stopped.
+"""Many long answers with Ray Data: a block whose worker died resumes where it stopped.
 
 pip install 'ray[data]'
 python examples/ray_batch.py    # ANTHROPIC_API_KEY
@@ -20,7 +20,7 @@ def block(rows: dict, target: str) -> dict:
 
 
 if __name__ == "__main__":
-    target = str(Path("answers.db").absolute())  # with more machines than one: postgresql://...
+    target = str(Path("answers.db").absolute())  # on several machines: postgresql://...
     texts = ray.data.from_items([{"number": n, "text": text} for n, text in enumerate(TEXTS)])
     for row in texts.map_batches(block, batch_size=4, fn_args=(target,)).iter_rows():
         print(row["text"], len(row["answer"]))

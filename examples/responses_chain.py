@@ -1,4 +1,4 @@
-"""Two turns that a server chains: the second one knows all of a first that was cut.
+"""Two turns in a chain: the second one continues from a first one that was truncated.
 
 python examples/responses_chain.py    # OPENAI_API_KEY
 """
@@ -10,7 +10,7 @@ import continuation
 
 def main() -> None:
     model = "gpt-5.5"
-    # Healed turns are remembered here; a file would let another process go on.
+    # Completed turns are remembered in memory; a file would let another process continue.
     client = continuation.wrap(openai.OpenAI(), chain_store="memory")
     with client.responses.stream(
         model=model, max_output_tokens=1024, input="Write the first chapter."

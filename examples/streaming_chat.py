@@ -1,4 +1,4 @@
-"""A chat in the terminal: each answer streams, and arrives whole.
+"""A chat in the terminal: each answer is streamed and complete.
 
 python examples/streaming_chat.py    # ANTHROPIC_API_KEY; an empty line ends it
 """

@@ -1,4 +1,4 @@
-"""Many long answers in a Temporal workflow: an attempt goes on where the one before it stopped.
+"""Many long answers in a Temporal workflow: a retried activity resumes where it stopped.
 
 pip install temporalio && python examples/temporal_batch.py localhost:7233    # ANTHROPIC_API_KEY
 """
@@ -17,7 +17,7 @@ LIMITS = {"start_to_close_timeout": timedelta(hours=1), "heartbeat_timeout": tim
 
 @activity.defn
 async def block(texts: list[str]) -> list[str]:
-    with temporal.journal("answers.db") as journal:  # more machines than one: postgresql://...
+    with temporal.journal("answers.db") as journal:  # several machines: postgresql://...
         return await asyncio.to_thread(answers, texts, journal)
 
 
