@@ -21,7 +21,7 @@ MUTANTS = {
     ),
     "a tool runs before its intent is recorded": (
         "journal/tools.py",
-        "        wait(self._start())\n        self._started()",
+        "        self._journal.wait(self._start())\n        self._started()",
         "        self._start()\n        self._started()",
     ),
     "an append does not compare the epoch": (
