@@ -9,7 +9,7 @@ from continuation.cli.exits import CommandError, Exit, reason
 from continuation.cli.screen import is_terminal, screen
 
 _PATIENCE = 3.0
-"""Seconds of reading after which the user is told what is waited for."""
+"""Seconds of waiting for input after which standard error says what the command waits for."""
 
 
 def with_input(prompt: str | None) -> str:

@@ -448,13 +448,13 @@ def take(request: httpx2.Request) -> Mapping[str, Any]:
 
 
 def check_names(headers: Iterable[bytes]) -> None:
-    """Raise `ValueError` for the name of a header that is one of ours misspelled."""
+    """Raise `ValueError` if a header's name is a misspelling of `x-continuation` or its kin."""
     for raw in headers:
         if raw[:3].lower() == b"x-c" and (name := raw.decode("latin-1").lower()) not in HEADERS:
             near = difflib.get_close_matches(name, HEADERS, n=1, cutoff=0.85)
             if near or name.startswith("x-contin"):
                 hint = f"did you mean {near[0]!r}?" if near else f"write {HEADER}: key=value"
-                raise ValueError(f"header {name!r}: there is none of that name; {hint}")
+                raise ValueError(f"header {name!r} does not exist; {hint}")
 
 
 _USAGE = "write off, on, or key=value, key=value, as in max_recoveries=1"

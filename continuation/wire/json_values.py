@@ -130,8 +130,8 @@ _STRUCTURE = (b",", b":", b"[", b"{")
 def count_values(raw: bytes, most: float) -> int:
     """Return how many values and keys a JSON text has; more than `most`: some number above that.
 
-    Nothing is decoded. A number up to `most` may be too large: the commas, colons and brackets in
-    strings are told apart only if they matter.
+    Nothing is decoded. A number up to `most` may be too large, because it includes the commas,
+    colons and brackets inside strings. They are excluded only if the number would exceed `most`.
     """
     count = 0
     for at in range(0, len(raw), _PART):

@@ -53,7 +53,7 @@ _REASON = re.compile(rb'"finishReason"\s*:\s*"([^"\\]*)"')
 
 
 class GeminiCodec(WireCodec):
-    """The codec of generateContent; it is told the limit and the tools of the attempt it reads."""
+    """The codec of generateContent. Set `limit` and `tools` to those of the attempt it reads."""
 
     ended = called = "STOP"
     truncated = LENGTH

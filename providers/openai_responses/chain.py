@@ -166,7 +166,7 @@ class Chain:
         return self._cleared
 
     def _was_healed(self, answer: bytes) -> bool:
-        """Whether a process of ours may have healed a response of which the server has this."""
+        """Whether another process may have completed a response that the server shows like this."""
         try:
             shown = as_json(loads(answer))
         except ValueError:

@@ -360,7 +360,7 @@ GENRES: dict[str, str] = {
     "fenced": (
         "First install the tool, then write a short script.\n\n```bash\nset -euo pipefail\nfor host "
         'in alpha beta gamma; do\n  scp build.tar.gz "$host:/tmp/"\n  ssh "$host" \'tar -xzf '
-        "/tmp/build.tar.gz -C /opt/app && systemctl restart app'\ndone\necho \"all hosts "
+        "/srv/build.tar.gz -C /opt/app && systemctl restart app'\ndone\necho \"all hosts "
         'updated"\n```\n\nAfterwards check the status page. If one host is missing, run the loop '
         "again for that host alone:\n\n```bash\n./deploy.sh gamma\n```\n\nNothing else has to be "
         "changed.\n"
