@@ -30,16 +30,16 @@ _COMMANDS = {
 """The module of each command; only that of the called one is imported, as most import much."""
 _EPILOG = """\
 exit status:
-    0  the answer is whole (demo: proven equal; serve, simulate: ended by Ctrl-C)
-    1  the answer is not whole, or could not be written (demo: not equal)
-    2  wrong usage: an argument, a file, a configuration
-    3  something is missing: an extra to install, a key to set
-    4  the provider answered with an error, or could not be reached
-   70  an error of ours; nothing of what was read is printed
-  130  interrupted by Ctrl-C; what had arrived was kept
-run --batch and finish: the highest that holds for a line; 2: it is none that can be sent
-check and repair: 0 clean or repaired, 1 `check` found something, 2 not repairable
-config check: 1 the file has mistakes; doctor: 1 something is wrong
+    0  the answer is complete (demo: the texts are identical; serve, simulate: stopped by Ctrl-C)
+    1  the answer is incomplete or could not be written (demo: the texts differ)
+    2  wrong usage: an argument, a file or the configuration
+    3  something is missing: an extra or a key
+    4  the provider answered with an error or could not be reached
+   70  an internal error; nothing that was read is printed
+  130  stopped by Ctrl-C; the text that had arrived was kept
+run --batch, finish: the highest status of any line; 2 if no line can be sent
+check, repair: 0 valid or repaired; 1 `check` found a fault; 2 not repairable
+config check: 1 if the file has mistakes; doctor: 1 if something is wrong
 
 Output has colours on a terminal, and none when piped or when NO_COLOR is set."""
 
