@@ -15,6 +15,7 @@ from typing import Any, NoReturn, cast
 
 from continuation import __version__
 from continuation.cli.exits import CommandError, Exit
+from continuation.cli.interrupts import repeat_ignored_interrupts
 from continuation.cli.screen import output_mode, silence, soften
 
 __all__ = ["Exit", "main"]
@@ -55,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     logger = logging.getLogger("continuation")
     logger.addFilter(_is_no_report)
     try:
-        with output_mode("json" if arguments.json else "quiet" if arguments.quiet else "lines"):
+        mode = "json" if arguments.json else "quiet" if arguments.quiet else "lines"
+        with output_mode(mode), repeat_ignored_interrupts():
             return int(arguments.command(arguments))
     except (CommandError, KeyboardInterrupt) as error:
         message, status = "interrupted", Exit.INTERRUPTED

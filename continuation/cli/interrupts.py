@@ -1,0 +1,47 @@
+"""Ctrl-C that arrives inside C code: there `KeyboardInterrupt` is ignored, so it is raised again."""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Generator
+from typing import Any
+
+_PAUSE = 0.05
+"""Seconds until the interrupt is raised again: by then the C code has returned."""
+
+
+@contextlib.contextmanager
+def repeat_ignored_interrupts() -> Generator[None]:
+    """Raise `KeyboardInterrupt` again whenever Python reports it as ignored.
+
+    An SDK builds each event of a stream in pydantic-core, which calls back into Python and drops
+    what that raises: Python hands it to `sys.unraisablehook`. About one Ctrl-C in eight was lost
+    like that while a stream arrived, and the command then waited for the server.
+    """
+    before = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        if unraisable.exc_type is KeyboardInterrupt:
+            timer = threading.Timer(_PAUSE, _interrupt)
+            timer.daemon = True
+            timer.start()
+        else:
+            before(unraisable)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+def _interrupt() -> None:
+    main = threading.main_thread()
+    if hasattr(signal, "pthread_kill") and main.ident is not None:
+        signal.pthread_kill(main.ident, signal.SIGINT)  # also ends a read that waits
+    else:
+        _thread.interrupt_main()

@@ -1,0 +1,38 @@
+"""Ctrl-C that arrives where C code ignores exceptions still ends the command."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from continuation.cli.interrupts import repeat_ignored_interrupts
+
+
+class Ignored:
+    """Raises where Python cannot hand the exception on to anybody."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def __del__(self) -> None:
+        raise self.error
+
+
+def test_an_ignored_interrupt_is_raised_again() -> None:
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), repeat_ignored_interrupts():
+        Ignored(KeyboardInterrupt())
+        time.sleep(10)  # as a read that waits for a server
+    assert time.monotonic() - started < 9
+
+
+def test_other_ignored_errors_are_reported_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = list[Any]()
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: seen.append(unraisable.exc_type))
+    with repeat_ignored_interrupts():
+        Ignored(ValueError("x"))
+    Ignored(ValueError("y"))
+    assert seen == [ValueError, ValueError]
