@@ -167,6 +167,8 @@ def _begins_again(before: str, head: str, size: int) -> bool:
     indent = size - len(unit.lstrip())
     if len(head) == size or not unit.strip() or "\n" in (unit[0], unit[-1]) or is_run(unit):
         return False
+    if "\n" in unit and "|" in unit:
+        return False  # the next row may be the same
     if line_start and indent >= 2:
         return seen_with(window, head[: indent + 1]) < 1
     if before[-2:] + head[:2] in window:

@@ -95,20 +95,24 @@ _TOP: Final = 200
 _FIRST: Final = 20
 #: Least bits of an echo that leaves out the white space at the end, or puts some before it.
 _BARE_BITS: Final = 40.0
-#: Least bits of an echo behind words that speak of themselves.
+#: Least bits of an echo behind words that speak of themselves; behind a blank line.
 _SPOKEN_BITS: Final = 32.0
+_APART_BITS: Final = 20.0
 #: Bits and characters of an unfinished line that is known in other white space and typography.
 _LINE_KNOWN: Final = 64.0
 _LONGEST_LINE: Final = 480
 #: Log odds that words to the reader add to a repetition after them.
 _SPOKEN: Final = 2.0
 #: Least bits of a whole line that is repeated after an opening.
-_LINE_BITS: Final = 20.0
+_LINE_BITS: Final = 48.0
 #: Characters of the text that are searched for lines like the anchor.
 _TEMPLATE: Final = 32768
 _NUMBERS: Final = re.compile(r"\d+")
 _LAST_WORD: Final = re.compile(r"\w+\W*\Z")
-_NEXT_SENTENCE: Final = re.compile(r"[.!?:…] +(\w)")
+_NEXT_SENTENCE: Final = re.compile(r"(?:(?<!\.\.)[.!?:] +|[)\]*_]\s+|\n+)(\w)")
+#: Characters of an opening that may be those of the text; of an opening that breaks off.
+_SHARED: Final = 12
+_ONE_SENTENCE: Final = 100
 #: Characters before a phrase that show, being the same, that the text has it twice.
 _SAME_WORDS: Final = 8
 #: Least bits of a text that is repeated from its top.
@@ -383,7 +387,11 @@ class Judge:
             return None
         drop = inner.drop
         mark = _QUOTE.search(head[:at])
-        if mark and not self.text[: len(self.text) - len(anchor)].endswith(mark[0]):
+        if (
+            mark
+            and head[:at].count(mark[0]) % 2
+            and not self.text[: len(self.text) - len(anchor)].endswith(mark[0])
+        ):
             closing = _CLOSING.get(mark[0], mark[0])
             drop += len(closing) * head.startswith(closing, at + drop)
         return replace(inner, drop=drop).after(at, SeamKind.PREAMBLE)
@@ -401,9 +409,12 @@ class Judge:
         word = _LAST_WORD.search(leads)
         again = word is not None and common_suffix(led, leads) >= min(len(word[0]), _SAME_WORDS)
         words = opening[: len(opening) - same] if again else opening
+        echo = opening[len(words) :] + anchor
+        if rest.strip() and echo.lstrip().startswith(rest.lstrip()[:5]):
+            return False  # a run goes round
         if only_of_itself(words):
             return True
-        if not may_be_words(words) or (rest and rest[:5] in opening):
+        if not may_be_words(words) or (rest and rest[:5] in opening) or self._is_mixed(words):
             return False
         if not again and not (self._in_template and self._is_of_template(words)):
             return True
@@ -413,14 +424,27 @@ class Judge:
         begins = led_by[-1:] in ("", "\n") or SENTENCE_END.search(led_by[-3:]) is not None
         return same > 0 and begins and self._is_one_saying(words)
 
-    def _is_one_saying(self, words: str) -> bool:
-        """Whether an opening is one line, of sentences, that does not end as the text does."""
+    def _is_mixed(self, words: str) -> bool:
+        """Whether an opening may hold text of the answer behind words to the reader.
+
+        It shares words with the text, a sentence in it begins with a small letter, or it is longer
+        than a sentence and breaks off, as the words before a phrase do that comes twice.
+        """
         phrase = words.strip()
-        if "\n" in phrase or phrase[-_PROBE:] in self.text:
-            return False
-        if words.endswith("\n") and phrase[-1] not in ".!?:…":
-            return False
-        return not any(after.islower() for after in _NEXT_SENTENCE.findall(phrase))
+        shared = (phrase[at : at + _SHARED] for at in range(len(phrase) - _SHARED + 1))
+        if "  " in phrase or any(one in self._tail for one in shared):
+            return True
+        if any(after.islower() for after in _NEXT_SENTENCE.findall(phrase)):
+            return True
+        ended = words.endswith("\n") or not (phrase[-1].isalnum() or phrase[-1] in ",;")
+        return not ended and (
+            len(phrase) > _ONE_SENTENCE or _NEXT_SENTENCE.search(phrase) is not None
+        )
+
+    def _is_one_saying(self, words: str) -> bool:
+        """Whether an opening is one line that does not end as a line of the text may."""
+        phrase = words.strip()
+        return "\n" not in phrase and not (words.endswith("\n") and phrase[-1] not in ".!?:…")
 
     def _is_of_template(self, words: str) -> bool:
         """Whether an opening begins or ends like some line of the text, but for its numbers."""
@@ -485,10 +509,7 @@ class Judge:
             if size >= max(_TOP, len(text.lstrip())) and novelty("", head[:size]) >= _ALL_BITS:
                 score = _SURE
             else:
-                score = odds(text, head, size)
-                if self._asked and size >= max(_PROBE, self._asked):
-                    score += 6.0
-                score += _SPOKEN if spoken else 0.0
+                score = self._weigh(text, head, size) + (_SPOKEN if spoken else 0.0)
                 whole = len(text) == len(self.text)
                 if score < THRESHOLD and size >= _PROBE and best is None and whole:
                     proven = fits_only_without(self._cut, head, size)
@@ -507,6 +528,15 @@ class Judge:
         rest = head[best.drop :].lstrip("\n")
         more = self._anchored(rest, final=final) if rest else None
         return more.after(len(head) - len(rest), more.kind) if more else best
+
+    def _weigh(self, text: str, head: str, size: int) -> float:
+        """Return log odds that the first `size` characters of `head` are an echo."""
+        score = odds(text, head, size)
+        if not self._asked or size < _PROBE:
+            return score
+        if size >= self._asked:
+            return score + 6.0
+        return score + (1.0 if "\n" not in head[:size] else 0.0)
 
     def _proven(self, head: str, *, final: bool) -> Finding | None:
         """Return the last line repeated, where the syntax allows no other reading."""
@@ -618,6 +648,8 @@ class Judge:
         rest = head[size:]
         if own is not None and self.text[-_PROBE:] + head[:size] in self._tail:
             return None  # such a fence follows such a line elsewhere
+        if own is None and self._cut.fence and self._cut.fence.nested:
+            return None
         if own is None:
             undecided = self._cut.inside_line and rest.startswith("\n") and "\n```" not in rest
             if undecided and not final:
@@ -654,7 +686,9 @@ class Judge:
             if not only_of_itself(opening) or (not rest and not final):
                 continue
             inner = self._within(rest, final=final, depth=depth - 1)
-            novel = inner.kind is not SeamKind.ECHO or self._is_novel(rest[: inner.drop])
+            needed = _APART_BITS if opening.endswith("\n\n") else _SPOKEN_BITS
+            echo = rest[: inner.drop] if inner.kind is SeamKind.ECHO else ""
+            novel = not echo or novelty(self.text, echo, enough=needed) >= needed
             if inner.kind in _REPEATS and (novel or cannot_stand(self._cut, opening, rest)):
                 return inner.after(at, SeamKind.PREAMBLE)
             if self._stays_in_run(rest, final=final):
@@ -675,9 +709,6 @@ class Judge:
         if not final and rest.isalpha():
             raise _MoreNeededError
         return may_be_words(opening) and joins_to_known_word(cut, rest)
-
-    def _is_novel(self, echo: str) -> bool:
-        return novelty(self.text, echo, enough=_SPOKEN_BITS) >= _SPOKEN_BITS
 
     def _within(self, rest: str, *, final: bool, depth: int) -> Finding:
         """Return the finding after an opening: an echo, another opening, or the continuation."""

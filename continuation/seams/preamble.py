@@ -14,7 +14,7 @@ import re
 import unicodedata
 from typing import Final
 
-from continuation.seams.text import Cut, Form, cells, seen_gap, shape
+from continuation.seams.text import Cut, Form, cells, fence_line, seen_gap, shape
 
 #: Characters within which a preamble must end, and its lines of words.
 LONGEST: Final = 400
@@ -116,6 +116,8 @@ def cannot_stand(cut: Cut, opening: str, rest: str) -> bool:
         return False
     if cut.line and not re.search(r"\n[ \t\r]*\n\Z", opening):
         return False  # the line break may be the text's own, and so may words before it
+    if fence_line(cut.line) is not None:
+        return False  # its line break is needed
     near = cut.near.lower()
     if any(stem[0].lower() in near for stem in _STRICT.finditer(opening)) or _is_about(cut):
         return False
@@ -137,8 +139,7 @@ def own_line_break(cut: Cut, opening: str, rest: str) -> int:
     The words may stand on the line of the text, before its own line break.
     """
     space = opening[len(opening.rstrip()) :]
-    own = space[space.find("\n") :] if cut.line else space[space.find("\n") + 1 :]
-    own = own.lstrip(" \t\r")
+    own = space[space.find("\n") :].lstrip(" \t\r")
     if not own or _rest_is_inner(cut, rest):
         return 0
     if cut.in_prose and cut.inside_line and continues_sentence(rest):

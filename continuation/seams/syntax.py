@@ -24,6 +24,7 @@ from continuation.seams.text import (
 )
 
 _OPENER: Final = re.compile(r"\s*((?:`{3,}|~{3,})[^\n`]*)\n")
+_TICKS: Final = ("`", "~")
 _BLOCK: Final = re.compile(r"[^\S\n]*(?:\|.*\||#{1,6} .*|>.*|[-*+] .*|(?:`{3}|~{3}).*)$")
 _RULER: Final = re.compile(r"[\s|:\-]*-[\s|:\-]*")
 _ALIASES: Final = {
@@ -55,12 +56,12 @@ def reopens(cut: Cut, head: str) -> tuple[int, bool | None] | None:
     """
     opened = _OPENER.match(head)
     fence = fence_line(opened[1]) if opened else None
-    if opened is None or fence is None:
+    if opened is None or fence is None or cut.line.strip()[:1] in _TICKS:
         return None
     size = opened.end()
     if cut.fence is None:
         return size, True if _wraps_document(cut, fence) else None
-    if fence.marker[0] != cut.fence.marker[0]:
+    if cut.fence.nested or fence.marker[0] != cut.fence.marker[0]:
         return size, None
     if fence.info:
         ours, theirs = _language(cut.fence), _language(fence)
@@ -166,6 +167,8 @@ def fits_only_without(cut: Cut, head: str, size: int) -> bool | None:
         return None
     without, doubled = (cut.line + part.partition("\n")[0] for part in (head[size:], head))
     if cut.inside_line and cut.form in (Form.TABLE, Form.CSV):
+        if "\n" in head[:size]:
+            return False  # a whole row too many is no row with a cell too many
         above = cut.near.rpartition("\n")[0].rpartition("\n")[2]
         rows = (
             row.count("|") if cut.form is Form.TABLE else cells(row, cut.separator)

@@ -10,7 +10,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from math import log2
@@ -55,6 +55,8 @@ class Fence:
 
     marker: str
     info: str
+    nested: bool = False
+    """Whether other fences are opened in it."""
 
 
 def fence_line(line: str) -> Fence | None:
@@ -127,6 +129,8 @@ class Cut:
                     current = line
             elif not line.info and line.marker.startswith(current.marker):
                 current = None
+            elif line.info:
+                current = replace(current, nested=True)
         return current
 
     @cached_property
@@ -349,6 +353,8 @@ def fold(text: str) -> tuple[str, list[int]]:
 #: The last word before the start of a line or sentence.
 _LED: Final = re.compile(r"\S{1,24}(?:\s*\n\s*|(?<=[.!?:;,…])\s+|(?<=[。！？：；，]))\Z")  # noqa: RUF001
 
+_WORD_BEFORE: Final = re.compile(r"\S+\s*\Z")
+
 
 def choose_anchor(before: str) -> str | None:
     """Return the shortest end of `before` that is long, rare and surprising enough for an anchor.
@@ -370,6 +376,9 @@ def choose_anchor(before: str) -> str | None:
         # A line or sentence may come again as a whole, but hardly with the same word before it.
         led = _LED.search(text[max(0, len(text) - len(tail) - 40) : len(text) - len(tail)])
         longer = text[len(text) - len(tail) - len(led[0]) :] if led else tail
+        words = _WORD_BEFORE.search(text[: len(text) - len(longer)][-40:])
+        if words and _has_border(longer):
+            longer = text[len(text) - len(longer) - len(words[0]) :]
         for end in dict.fromkeys((longer, tail)):
             if near.count(end) != 1 or is_run(end) or novelty(text, end) < 56.0:  # bits
                 continue
@@ -386,8 +395,8 @@ def choose_anchor(before: str) -> str | None:
 def _has_border(text: str) -> bool:
     """Whether `text` begins as it ends: an echo of its end in a run would look like all of it."""
     return any(
-        text.startswith(text[-size:]) and sum(map(str.isalpha, text[-size:])) >= 3
-        for size in range(3, len(text) // 2)
+        text.startswith(text[-size:]) and any(map(str.isalpha, text[-size:]))
+        for size in range(1, len(text) // 2)
     )
 
 
