@@ -42,7 +42,10 @@ run --batch, finish: the highest status of any line; 2 if no line can be sent
 check, repair: 0 valid or repaired; 1 `check` found a fault; 2 not repairable
 config check: 1 if the file has mistakes; doctor: 1 if something is wrong
 
-Output has colours on a terminal, and none when piped or when NO_COLOR is set."""
+example:
+    continuation run "Write a guide to ..." --model claude-sonnet-5 --out guide.md
+
+Output has colours on a terminal, but not in a pipe or when NO_COLOR is set."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -70,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         at = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{type(error).__name__} in {at.name}, line {at.lineno} of {Path(at.filename).name}"
         if sys.stderr is not None:  # pyright: ignore[reportUnnecessaryComparison]
-            sys.stderr.write(f"continuation: this is an error of ours: {where}\n")
+            sys.stderr.write(f"continuation: internal error: {where}\n")
         return int(Exit.CRASH)
     finally:
         logger.removeFilter(_is_no_report)
@@ -117,15 +120,17 @@ class _Parser(argparse.ArgumentParser):
         super().set_defaults(**defaults)
         if "command" in defaults:
             group = self.add_mutually_exclusive_group()
-            group.add_argument("--json", action="store_true", help="tell it as JSON")
-            group.add_argument("--quiet", action="store_true", help="tell errors only")
+            group.add_argument(
+                "--json", action="store_true", help="print one JSON value and nothing else"
+            )
+            group.add_argument("--quiet", action="store_true", help="print errors only")
 
 
 def _parser(command: str) -> argparse.ArgumentParser:
     """Return the parser: of one command if `command` is its name, else of all commands."""
     parser = _Parser(
         prog="continuation",
-        description="Heal model answers that were cut at the output limit.",
+        description="Complete model answers that were truncated at the output limit or dropped.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -19,23 +19,32 @@ from continuation.policy import check, read_value, without_password
 from continuation.reports.account import plural
 
 _DESCRIPTION = f"""\
-The file with policies: the one that is named, else the one in ${ENVIRONMENT}, else
-{FILE_NAME} in the working directory. (`continuation.wrap` never looks there: it may be
-somebody else's repository.)"""
+Check the configuration file, or show the value of each key for a model. The file is the one that
+the command line names, else the one in ${ENVIRONMENT}, else {FILE_NAME} in the working directory.
+(`continuation.wrap` does not read the working directory: it may be an unfamiliar repository.)"""
 
 
 def add_to(commands: Commands) -> None:
     parser = commands.add_parser(
-        "config", help="check the configuration file, show what holds", description=_DESCRIPTION
+        "config", help="check the configuration, show each value", description=_DESCRIPTION
     )
+    parser.epilog = "example: continuation config show claude-sonnet-5"
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    mistakes = actions.add_parser("check", help="say everything that is wrong with the file")
+    mistakes = actions.add_parser("check", help="find every mistake in the file")
+    mistakes.epilog = "example: continuation config check continuation.toml"
     mistakes.add_argument(
-        "file", nargs="?", type=Path, metavar="FILE", help="default: the file in force"
+        "file",
+        nargs="?",
+        type=Path,
+        metavar="FILE",
+        help="check FILE (default: the file that commands use, see `continuation config -h`)",
     )
     mistakes.set_defaults(command=_check)
-    show = actions.add_parser("show", help="say what holds for a model, and who said so")
-    show.add_argument("model", metavar="MODEL", help="as requests spell it")
+    show = actions.add_parser("show", help="show each value for a model, and its source")
+    show.epilog = "example: continuation config show claude-sonnet-5 --set max_recoveries=1"
+    show.add_argument(
+        "model", metavar="MODEL", help="show the values for MODEL, spelled as in requests"
+    )
     add_policies(show)
     show.set_defaults(command=_show)
 
@@ -43,10 +52,16 @@ def add_to(commands: Commands) -> None:
 def add_policies(parser: argparse.ArgumentParser) -> None:
     """Add the options for policies: a file, and single keys above it."""
     parser.add_argument(
-        "--config", metavar="FILE", help="policies (default: the file `continuation config` uses)"
+        "--config",
+        metavar="FILE",
+        help="read policies from FILE (default: see `continuation config -h`)",
     )
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="a policy above the file's"
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="set a policy, above the file's; can be repeated",
     )
 
 
@@ -80,7 +95,7 @@ def in_force(
         for setting in settings:
             key, sign, value = setting.partition("=")
             if not sign:
-                raise CommandError(f"--set {setting}: write KEY=VALUE", Exit.USAGE)
+                raise CommandError(f"--set {setting}: there is no =; write KEY=VALUE", Exit.USAGE)
             values[key.strip()] = read_value(key.strip(), value.strip())
         values = check(values)
     except (ValueError, TypeError) as error:
@@ -128,7 +143,7 @@ def gateway_settings(config: Config) -> dict[str, object]:
 def _check(arguments: argparse.Namespace) -> int:
     path, who = find_config(arguments.file)
     if path is None:
-        message = f"there is no {FILE_NAME} here and {ENVIRONMENT} is not set: name a FILE"
+        message = f"there is no {FILE_NAME} here, and {ENVIRONMENT} is not set; name a FILE"
         raise CommandError(message, Exit.USAGE)
     try:
         config, mistakes = examine(path)
@@ -157,9 +172,7 @@ def _check(arguments: argparse.Namespace) -> int:
     if "[gateway]" in path.read_text(encoding="utf-8-sig"):
         for key, value in gateway.items():
             own = value != gateway_settings(Config())[key]
-            out.line(
-                f"[gateway] {key} = {json.dumps(value)}{'' if own else ' (the default)'}", "dim"
-            )
+            out.line(f"[gateway] {key} = {json.dumps(value)}{'' if own else ' (default)'}", "dim")
     return Exit.WHOLE
 
 

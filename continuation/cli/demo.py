@@ -36,9 +36,10 @@ from continuation.reports.report import (
 from continuation.simulator import Scenario, Simulator, tokens
 
 _DESCRIPTION = """\
-Start a simulated provider on this machine whose model recites a real file and is cut off on the
-way. Call it with the real SDK, unwrapped and wrapped, and prove that the wrapped answer equals the
-file, byte for byte. Needs no key; nothing leaves the machine."""
+Show a truncated answer being completed. The command starts a simulated provider on this machine,
+whose model recites a file and is truncated several times. It calls the provider with the real SDK,
+unwrapped and wrapped, and proves that the wrapped answer equals the file, byte for byte. It needs
+no key, and nothing leaves the machine."""
 _DEFAULT_DIALECT = "anthropic"
 _MANNER = "anchor"
 _LONG_MODULES = ("_pydecimal", "pydoc_data.topics")
@@ -60,45 +61,49 @@ _AROUND = 7
 
 def add_to(commands: Commands) -> None:
     parser = commands.add_parser(
-        "demo", help="watch a cut answer come back whole", description=_DESCRIPTION
+        "demo", help="show a truncated answer being completed", description=_DESCRIPTION
     )
+    parser.epilog = "example: continuation demo --tool --dialect openai-responses"
     parser.add_argument(
         "--file",
         type=Path,
         metavar="PATH",
-        help="the answer: a UTF-8 file (default: _pydecimal.py of the standard library, >200 kB)",
+        help="let the model recite this UTF-8 file (default: _pydecimal.py of Python, >200 kB)",
     )
     parser.add_argument(
-        "--model", help=f"default: {', '.join(dict.fromkeys(one.model for one in offered()))}"
+        "--model",
+        help=f"simulate this model (default: {', '.join(dict.fromkeys(one.model for one in offered()))})",
     )
     parser.add_argument(
         "--max-tokens",
         type=positive,
         metavar="N",
-        help="limit of the first attempt (default: a part of the file; a token is 4 characters)",
+        help="set the first attempt's output limit (default: a part of the file)",
     )
     parser.add_argument(
         "--manner",
-        help="how the model continues: exact, anchor, echo:40, preamble, fence, ... "
-        f"(default: {_MANNER}); not every cut can be mended in every manner",
+        help="choose how the model continues: exact, anchor, echo:40, preamble, fence, ... "
+        f"(default: {_MANNER}); some manners cannot be completed at some positions",
     )
     parser.add_argument(
-        "--tool", action="store_true", help="show a streamed Write call that is cut after text"
+        "--tool",
+        action="store_true",
+        help="show a streamed Write call that is truncated after text",
     )
     parser.add_argument(
         "--huge",
         action="store_true",
-        help="show a Write call three times as long as the model can write at once (not: gemini)",
+        help="show a Write call three times as long as the ceiling (not for gemini)",
     )
     parser.add_argument(
         "--kill",
         action="store_true",
-        help="show an agent with a journal that is killed while the model writes, and goes on",
+        help="kill an agent with a journal while the model writes, and resume it",
     )
     parser.add_argument(
         "--dialect",
         choices=names(),
-        help=f"wire format, and so SDK (default: by the model's name, else {_DEFAULT_DIALECT})",
+        help=f"choose the wire format (default: from the model, else {_DEFAULT_DIALECT})",
     )
     parser.set_defaults(command=run)
 
@@ -106,7 +111,7 @@ def add_to(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the demo; return `Exit.WHOLE` only if the answer equals the file."""
     if arguments.tool and not arguments.huge and arguments.manner:
-        message = "--manner: has no effect with --tool, whose call is asked again; leave it out"
+        message = "--manner: has no effect with --tool, where the request is resent; leave it out"
         raise CommandError(message, Exit.USAGE)
     if arguments.kill:
         from continuation.cli.demo_kill import run as run_kill
@@ -122,7 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
             with driver.sdk.simulated(simulator.url) as client:
-                out.line(f"1. {made}, as it is", "bold")
+                out.line(f"1. {made}, unwrapped", "bold")
                 demo.unwrapped(client)
                 out.line()
                 out.line(f"2. continuation.wrap({made}): the same call, streamed", "bold")
@@ -142,7 +147,7 @@ def default_file() -> Path:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.origin is not None and Path(spec.origin).is_file():
             return Path(spec.origin)
-    message = "this Python has no sources of its standard library: choose a text with --file PATH"
+    message = "this Python has no sources of its standard library; choose a text with --file PATH"
     raise CommandError(message, Exit.USAGE)
 
 
@@ -194,13 +199,13 @@ class Demo:
         self.length, whole = len(answer), tokens(answer)
         if whole <= _SMALLEST:
             message = (
-                f"--file {self.path}: {whole} tokens are too few to be cut "
-                f"(smaller limits than {_SMALLEST} are left alone); choose a longer file"
+                f"--file {self.path}: {whole} tokens are too few to be truncated "
+                f"(limits below {_SMALLEST} are passed through unchanged); choose a longer file"
             )
             raise ValueError(message)
         ceiling: int | None
         if self.huge and self.format.name == "gemini":
-            message = "--huge: Gemini's calls come whole or not at all; choose another --dialect"
+            message = "--huge: Gemini does not send truncated calls; choose another --dialect"
             raise ValueError(message)
         if self.huge:
             ceiling = self.limit = limit or max(_SMALLEST, whole // 3)
@@ -224,7 +229,7 @@ class Demo:
         try:
             simulator = Simulator(self.path, scenario)
         except OSError as error:
-            message = f"cannot start the simulator: {reason(error)}"
+            message = f"the simulator cannot start: {reason(error)}"
             raise CommandError(message, Exit.USAGE) from error
         versions = f"continuation {continuation.__version__}, {sdk}"
         self.out.line(f"{versions}; {self.model} simulated at {simulator.url}, no key needed")
@@ -246,7 +251,9 @@ class Demo:
         end = self._ask(client, OnDelta(text.append, pieces.append))
         arrived, whole = sum(map(len, text)), self.length
         if self.tool:
-            more = "and called Write" if pieces else "and no more"  # Gemini: whole or not at all
+            more = (
+                "and called Write" if pieces else "and nothing else"
+            )  # Gemini: whole or not at all
             self.out.line(f"   the model said {''.join(text)!r} {more}", "dim")
             # The part of the file that is in the arguments, which may be truncated.
             arguments = "".join(pieces).encode() or b"{}"
@@ -254,7 +261,7 @@ class Demo:
             arrived, whole = len(str(read.get("content", ""))), len(self.content.decode())
         self.document["bare"] = {"characters": arrived, "of": whole, "stop": end.stop}
         share, stopped = f"{number(arrived)} of {number(whole)} characters", self._stopped(end)
-        uncut = f"a limit of {self.limit} does not cut it"
+        uncut = f"a limit of {self.limit} does not truncate it"
         if not self.tool:
             lost = arrived < whole
             what = "the rest is lost" if lost else uncut
@@ -262,14 +269,14 @@ class Demo:
         elif arrived >= whole:
             self.out.line(f"   {uncut}, {stopped}")
         else:
-            holds = f"the call holds {share} of the file" if pieces else "the call never came"
+            holds = f"the call holds {share} of the file" if pieces else "the call did not arrive"
             self.out.line(f"   {holds}, {stopped}", "red")
-            half = "and the SDK's answer has no call at all"
+            half = "and the SDK's answer has no call"
             if end.calls and isinstance(end.calls[0], str):
-                half = "and in the SDK's answer its arguments are text that is no JSON"
+                half = "and its arguments in the SDK's answer are not valid JSON"
             elif end.calls:
                 keys = ", ".join(end.calls[0]) or "none"
-                half = f"and looks complete: in the SDK's message its input has the keys: {keys}"
+                half = f"and looks complete: its input in the SDK's message has the keys {keys}"
             self.out.line(f"   {half}", "red")
 
     def wrapped(self, client: Any) -> bool:
@@ -304,7 +311,9 @@ class Demo:
         if not self.tool:
             equal = self.prove("the answer", text.encode(errors="replace"))
         else:
-            self.out.line(f"   the caller saw {text!r} once, and one call, {self._stopped(end)}")
+            self.out.line(
+                f"   the caller received {text!r} once, and one call, {self._stopped(end)}"
+            )
             equal = self.prove("the call", _only_content(end)) and end.stop == self.format.called
         self._sum_up(text)
         return equal
@@ -330,7 +339,7 @@ class Demo:
             return True
         pairs = enumerate(zip(self.content, got, strict=False))
         same = next((at for at, (a, b) in pairs if a != b), min(len(self.content), len(got)))
-        self.out.line(f"   NOT identical: they differ from byte {same:,} on", "bold red")
+        self.out.line(f"   NOT identical: the first difference is at byte {same:,}", "bold red")
         return False
 
     # -- what happened on the way -------------------------------------------------------------
@@ -381,8 +390,8 @@ class Demo:
         self.out.line()
         self.out.table((">#", "mode", ">limit", ">in", ">out", ">s", "stop reason"), attempts)
         turn, billed = costs(self._report)
-        self.out.line(f"   as one turn: {turn}")
-        self.out.line(f"   billed:      {billed}")
+        self.out.line(f"   delivered: {turn}")
+        self.out.line(f"   billed:    {billed}")
         if self.tool or not text or not self._report.seams:
             return
         rows: list[list[str]] = []
@@ -396,7 +405,7 @@ class Demo:
             rows.append([*start, *counts, f"{before}|{after}"])
         head = (">#", ">at", "found", ">dropped", ">back", ">added")
         self.out.line()
-        self.out.table((*head, "around"), rows)
+        self.out.table((*head, "text around it"), rows)
 
 
 def _only_content(end: End) -> bytes:

@@ -69,18 +69,20 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the demo; return `Exit.WHOLE` if the answer equals the file and the tool ran once."""
     if arguments.max_tokens is not None:
         message = (
-            "--max-tokens: has no effect with --kill, where a kill ends the answer; leave it out"
+            "--max-tokens: has no effect with --kill, because a kill ends the answer; leave it out"
         )
         raise CommandError(message, Exit.USAGE)
     demo = Demo(arguments)
     if demo.tool or demo.format.name != "anthropic":
-        message = "--kill: is shown with a text and the anthropic SDK; leave the others out"
+        message = (
+            "--kill: works only with a text and the anthropic SDK; leave out the other options"
+        )
         raise CommandError(message, Exit.USAGE)
     out = demo.out
     simulator = demo.provider(replace(demo.paced(), ceiling=None))
     with simulator, tempfile.TemporaryDirectory() as folder:
         agent = _Agent(simulator, Path(folder), demo.model)
-        out.line("1. an agent with a journal: it runs a tool, and the model writes", "bold")
+        out.line("1. an agent with a journal runs a tool, then the model writes", "bold")
         simulator.script([_LOOKS])
         received = agent.run(until=int(demo.length * _SHARE))
         out.line(f"   SIGKILL after {plural(received, 'character')} of the answer", "red")
@@ -91,12 +93,12 @@ def run(arguments: argparse.Namespace) -> int:
         agent.run(until=None)
         record = agent.record
         if "saved" not in record:
-            message = f"the agent did not come to its end (exit status {agent.status})"
+            message = f"the agent did not finish (exit status {agent.status})"
             raise CommandError(message, Exit.NOT_WHOLE)
         runs = len(agent.log.read_text().splitlines())
         out.line(f"   {record['outcome']}; the tool ran {plural(runs, 'time')}")
         saved, billed = number(record["saved"]), number(record["billed"])
-        out.line(f"   not paid again: {saved} tokens; billed by this process: {billed}")
+        out.line(f"   not billed again: {saved} tokens; billed by this process: {billed}")
         demo.document |= {"tool_runs": runs, "told": record}
         equal = demo.prove("the answer", agent.answer.read_bytes())
     print_json(demo.document)

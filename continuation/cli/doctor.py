@@ -25,10 +25,10 @@ from continuation.policy import is_url
 from continuation.reports.account import plural
 
 _DESCRIPTION = """\
-Tell what is installed, which clients can be wrapped and how those of clouds sign, which
-configuration is in force, what a journal stands on, and heal five answers of a simulated provider
-in each wire format, and one through each client of a cloud. Needs no key and no network. Exit
-status 1: something is wrong; "note" is not wrong."""
+Show what is installed, which clients can be wrapped, which configuration is used and where a
+journal is stored. Then complete five simulated answers in each wire format, and one through each
+cloud client. The command needs no key and no network. FAIL marks a problem (exit status 1);
+"note" does not."""
 _STYLES = {"ok": "green", "note": "yellow", "FAIL": "bold red"}
 _NEEDED = ("httpx2", "jiter", "tiktoken")
 _OPTIONAL = ("anthropic", "openai", "google-genai", "rich", "opentelemetry-api")
@@ -43,7 +43,7 @@ _CLIENTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
 _KEYS = {"DOCTOR": "no secret"}
 _AWS = {"aws_region": "us-east-1"}
 _SIGNS = {"aws_access_key": "DOCTOR", "aws_secret_key": _KEYS["DOCTOR"], **_AWS}
-_TOKEN, _GOOGLE, _ENTRA = lambda: "doctor", "a token of Google's", "a token of Entra ID's"
+_TOKEN, _GOOGLE, _ENTRA = lambda: "doctor", "a Google token", "an Entra ID token"
 _CLOUDS: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("anthropic", "AnthropicBedrock", "anthropic", "SigV4, in AWS event streams", _SIGNS),
     ("anthropic", "AnthropicBedrockMantle", "anthropic", "SigV4", _SIGNS),
@@ -81,13 +81,18 @@ Finding: TypeAlias = tuple[str, str, str]
 
 def add_to(commands: Commands) -> None:
     parser = commands.add_parser(
-        "doctor", help="check the installation and heal a cut answer", description=_DESCRIPTION
+        "doctor", help="check the installation and each wire format", description=_DESCRIPTION
     )
-    parser.add_argument("--config", metavar="FILE", help="look at this configuration file")
+    parser.epilog = "example: continuation doctor --journal agent.db"
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="check this configuration file (default: see `continuation config -h`)",
+    )
     parser.add_argument(
         "--journal",
         metavar="JOURNAL",
-        help="look at where this journal is, or is to be: a file or a postgresql:// URL",
+        help="check the place of this journal, a file or a postgresql:// URL (default: agent.db)",
     )
     parser.set_defaults(command=run)
 
@@ -101,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
         out.line(f"{mark:<4}  {about:<18}  {what}", _STYLES[mark])
         failed += mark == "FAIL"
     print_json({"problems": failed, "findings": findings})
-    out.line(f"{plural(failed, 'problem')} found" if failed else "all is well")
+    out.line(f"{plural(failed, 'problem')} found" if failed else "no problem found")
     return Exit.NOT_WHOLE if failed else Exit.WHOLE
 
 
@@ -111,7 +116,11 @@ def _examination(named: str | None, journal: str | None) -> Iterator[Finding]:
     yield "ok", "continuation", continuation.__version__
     for name in _NEEDED:
         installed = _version(name)
-        yield "ok" if installed else "FAIL", name, installed or "missing: install it again"
+        yield (
+            "ok" if installed else "FAIL",
+            name,
+            installed or "missing; install continuation-engine again",
+        )
     for name in _OPTIONAL:
         yield "ok", name, _version(name) or "not installed"
     yield from _clients()
@@ -119,7 +128,7 @@ def _examination(named: str | None, journal: str | None) -> Iterator[Finding]:
     path, who = find_config(named)
     try:
         if path is None:
-            yield "ok", "configuration", "no file; the built-in defaults hold"
+            yield "ok", "configuration", "no file; the built-in defaults apply"
         else:
             config, mistakes = examine(path)
             for mistake in mistakes:
@@ -134,7 +143,7 @@ def _examination(named: str | None, journal: str | None) -> Iterator[Finding]:
     available = [one for one in offered() if one.sdk.installed]
     if not available:
         names = ", ".join(dict.fromkeys(one.sdk.name for one in offered()))
-        yield "note", "self-test", f"none: there is no SDK ({names}) to test with"
+        yield "note", "self-test", f"not run, because no SDK is installed; install one of {names}"
     for one in available:
         yield from _self_test(one, config)
     yield from _clouds(available, config)
@@ -171,12 +180,12 @@ def _surroundings() -> Iterator[Finding]:
     from continuation.limits.tokens import vocabulary
 
     if name := vocabulary():
-        yield "ok", "vocabulary", f"{name} is on disk: tokens are counted"
+        yield "ok", "vocabulary", f"{name} is on disk, so tokens are counted"
     else:
-        yield "note", "vocabulary", "tiktoken has none on disk: tokens are estimated"
-    what = "on as soon as a tracer provider is set"
+        yield "note", "vocabulary", "tiktoken has none on disk, so tokens are estimated"
+    what = "starts when a tracer provider is set"
     if _version("opentelemetry-api") is None:
-        what = "no OpenTelemetry: no spans"
+        what = "off; OpenTelemetry is not installed"
     elif provider := os.environ.get("OTEL_PYTHON_TRACER_PROVIDER"):
         what = f"tracer provider {provider!r}"
     yield "ok", "tracing", what
@@ -197,13 +206,17 @@ def _journal(named: str | None) -> Iterator[Finding]:
         yield "FAIL", "journal", str(error)
         return
     fixed = sqlite3.sqlite_version_info >= (3, 51, 3)
-    race = "" if fixed else "; before 3.51.3 processes that share a journal can, rarely, damage it"
+    race = (
+        ""
+        if fixed
+        else "; before 3.51.3, processes that share a journal can damage it in rare cases"
+    )
     yield "ok" if fixed else "note", "sqlite", f"{sqlite3.sqlite_version}{race}"
     path = Path(named or "agent.db")
     kind = file_system(path)
-    what = f"{path} on {kind or 'a file system that cannot be told'}"
+    what = f"{path} on {kind or 'an unknown file system'}"
     if kind in NETWORKS:
-        what += ": a network file system, where locks do not hold; a journal is refused there"
+        what += ": locks do not work on a network file system; use a local disk"
     wrong = "FAIL" if named else "note"
     yield wrong if kind in NETWORKS else "ok", "journal", what
 
@@ -221,7 +234,7 @@ def _server(url: str) -> Finding:
     except (JournalError, ValueError) as error:
         return "FAIL", "journal", str(error)
     if loses:
-        what = f"with {loses} a power loss takes what was acknowledged"
+        what = f"with {loses}, a power loss can lose acknowledged records"
         return "note", "journal", f"{database}, PostgreSQL {version}: {what}"
     return "ok", "journal", f"{database}, PostgreSQL {version}"
 
@@ -243,7 +256,7 @@ def _self_test(one: FormatDriver, config: Config) -> Iterator[Finding]:
         except Exception as error:  # any error is reported, and the other tests still run
             faults[name] = _describe_error(error)
     if healed := [name for name, wrong in faults.items() if wrong is None]:
-        yield "ok", "self-test", f"{one.name}: {', '.join(healed)}: healed"
+        yield "ok", "self-test", f"{one.name}: {', '.join(healed)}: completed"
     for name, wrong in faults.items():
         if wrong is not None:
             yield "FAIL", "self-test", f"{one.name}: {name}: {wrong}"
@@ -265,13 +278,13 @@ def _clouds(available: list[FormatDriver], config: Config) -> Iterator[Finding]:
                 bare = getattr(importlib.import_module(module), name)(**arguments)
                 wrong = _heal(one, bare, rehearsal.answer, config)
         except ImportError as error:
-            helps = f"an extra of {module} brings what it signs with, as bedrock does for AWS"
+            helps = f"install the extra of {module} that it signs with, such as bedrock for AWS"
             yield "note", "cloud", f"{module}.{name}: {error}; {helps}"
             continue
         except Exception as error:
             yield "note", "cloud", f"{module}.{name}: {_describe_error(error)}"
             continue
-        what = f"{module}.{name} (signs with {how}): {wrong or 'healed'}"
+        what = f"{module}.{name} (signs with {how}): {wrong or 'completed'}"
         yield "FAIL" if wrong else "ok", "cloud", what
 
 
@@ -282,9 +295,9 @@ def _heal(one: FormatDriver, bare: Any, answer: str, config: Config) -> str | No
         client = continuation.wrap(bare, config=config.but("the self-test", **_DEFAULTS))
         end = one.stream(client, Prompt(one.model, "Go on.", 4096, tool=True), OnDelta(text.append))
     if [turn.outcome for turn in turns] != ["healed"]:
-        return ", ".join(f"{turn.outcome} ({turn.reason})" for turn in turns) or "no turn was seen"
+        return ", ".join(f"{turn.outcome} ({turn.reason})" for turn in turns) or "no report came"
     if _answer_text("".join(text), end) != answer:
-        return "what came is not what was said"
+        return "the text differs from the simulated answer"
     return None
 
 

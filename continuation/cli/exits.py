@@ -42,21 +42,21 @@ class CommandError(Exception):
 def positive(text: str) -> int:
     """Read a positive whole number, for argparse."""
     if not text.isascii() or not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number above 0")
     return int(text)
 
 
 def port(text: str) -> int:
     """Read a port, for argparse."""
     if not text.isascii() or not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a port from 0 to 65535")
     return int(text)
 
 
 def free(path: Path, *, force: bool) -> Path:
     """Return `path`. Raises `CommandError` if a file with content is there, without `force`."""
     if path.is_file() and path.stat().st_size and not force:
-        message = f"--out {path}: is there already; choose another, or replace it with --force"
+        message = f"--out {path}: the file exists; choose another, or replace it with --force"
         raise CommandError(message, Exit.USAGE)
     return path
 
@@ -64,7 +64,7 @@ def free(path: Path, *, force: bool) -> Path:
 def needs(given: object, flag: str, other: object, needed: str) -> None:
     """Raise `CommandError` for a flag that has no effect without another argument."""
     if given and not other:
-        raise CommandError(f"{flag}: has no effect without {needed}; add that", Exit.USAGE)
+        raise CommandError(f"{flag}: has no effect without {needed}; add {needed}", Exit.USAGE)
 
 
 def check_url(url: str | None) -> None:
@@ -79,7 +79,7 @@ def check_url(url: str | None) -> None:
     except ValueError:  # half an IPv6 address, a port that is no number
         sound = False
     if not sound:
-        message = "is no URL; write it as in http://127.0.0.1:8080/v1"
+        message = "is not a URL; write it as in http://127.0.0.1:8080/v1"
         raise CommandError(f"--base-url {without_password(url)}: {message}", Exit.USAGE)
 
 
@@ -92,7 +92,7 @@ def check_out(out: Path | None, read: Mapping[str, str | Path | None]) -> None:
         if out is not None and other is not None and not is_url(str(other)):
             if not _same(Path(other), out):
                 continue
-            message = f"--out {out}: is the file of {name}, which it would spoil; choose another"
+            message = f"--out {out}: this would overwrite the file of {name}; choose another"
             raise CommandError(message, Exit.USAGE)
 
 

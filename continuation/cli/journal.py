@@ -24,54 +24,59 @@ if TYPE_CHECKING:
     from continuation.journal.look import Listed
 
 _DESCRIPTION = """\
-Look into a `continuation.Journal`, also while a process has it open: nothing is taken over, and but
-for `prune` nothing is changed. What was said is in what `export` and `copy` write and in what
-`show` prints with --content, and nowhere else."""
+Inspect the sessions of a `continuation.Journal`, also while a process uses it. Only `prune` changes
+the journal. Message text appears only in the output of `export` and `copy`, and of `show` with
+--content."""
 _UNITS = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
 _STYLES = {"running": "green", "interrupted": "yellow", "calls open": "yellow", "idle": ""}
 
 
 def add_to(commands: Commands) -> None:
     parser = commands.add_parser(
-        "sessions", help="list, show, export, copy and prune the sessions of a journal",
+        "sessions", help="list, show, resume, export, copy and prune a journal's sessions",
         description=_DESCRIPTION,
     )  # fmt: skip
+    parser.epilog = "example: continuation sessions list agent.db"
     verbs = parser.add_subparsers(metavar="WHAT", required=True)
     for verb, act, about in (
-        ("list", _list, "tell each session: its state, its owner, what is open in it"),
-        ("show", _show, "tell what happened in a session, in time"),
-        ("resume", _resume, "tell what a session would go on with"),
-        ("export", _export, "write a session's valid history, as the JSON of a request"),
-        ("copy", _copy, "copy the journal's file, also while a process has it open"),
-        ("prune", _prune, "remove sessions that nobody owns and that are silent for long"),
+        ("list", _list, "list the sessions: state, owner, and open tool calls"),
+        ("show", _show, "show the events of a session, with their times"),
+        ("resume", _resume, "show what a session would resume with"),
+        ("export", _export, "write a session's valid history as the JSON of a request"),
+        ("copy", _copy, "copy the journal's file, also while a process uses it"),
+        ("prune", _prune, "remove old sessions that no process owns"),
     ):
         one = verbs.add_parser(verb, help=about, description=about[0].upper() + about[1:] + ".")
+        more = {"copy": " copy.db", "list": "", "prune": " --older 2w"}.get(verb, " my-session")
+        one.epilog = f"example: continuation sessions {verb} agent.db{more}"
         one.add_argument(
-            "journal", metavar="JOURNAL", help="the journal's file, or its postgresql:// URL"
+            "journal", metavar="JOURNAL", help="read this journal: a file or a postgresql:// URL"
         )
         if verb in {"show", "resume", "export"}:
-            one.add_argument("session", metavar="SESSION", help="the session's name")
+            one.add_argument("session", metavar="SESSION", help="read the session of this name")
         if verb == "show":
-            one.add_argument("--content", action="store_true", help="with what was said")
+            one.add_argument("--content", action="store_true", help="include message text")
         if verb == "copy":
-            one.add_argument("copy", type=Path, metavar="COPY", help="the file to write")
-            one.epilog = "After the last process has closed it, the file alone is the journal."
+            one.add_argument("copy", type=Path, metavar="COPY", help="write the copy to this file")
+            one.epilog += ". When no process uses the journal, its file alone is the journal."
         if verb == "export":
-            one.epilog = "To copy the journal itself: `continuation sessions copy`."
-            one.add_argument("--dialect", metavar="D", help="fail unless the session speaks it")
+            one.epilog += ". `continuation sessions copy` copies the whole journal."
+            one.add_argument("--dialect", metavar="D", help="fail if the session's format is not D")
         if verb == "prune":
             one.add_argument(
                 "--older", type=_age, default=_age("30d"), metavar="AGE",
-                help="silent for so long, as in 90m, 12h, 30d, 2w (default: 30d)",
+                help="select sessions unused for AGE, such as 90m, 12h, 30d, 2w (default: 30d)",
             )  # fmt: skip
-            one.add_argument("--yes", action="store_true", help="remove them; else they are told")
+            one.add_argument(
+                "--yes", action="store_true", help="remove the sessions (default: only list them)"
+            )
         one.set_defaults(command=_run, act=act)
 
 
 def _age(text: str) -> float:
     """Read an age in seconds, for argparse."""
     if (read := re.fullmatch(r"(\d+)([mhdw])", text)) is None:
-        message = f"{text!r} is no age; write a number and m, h, d or w, as in 30d"
+        message = f"{text!r} is not an age; write a number and m, h, d or w, as in 30d"
         raise argparse.ArgumentTypeError(message)
     return int(read[1]) * _UNITS[read[2]]
 
@@ -99,7 +104,7 @@ Listing = tuple[list[tuple[str, str]], dict[str, Any]]
 def _list(arguments: argparse.Namespace) -> Listing:
     sessions = listed(arguments.journal)
     lines = [line for each in sessions for line in lines_of(each)]
-    return lines or [("no session yet", "")], {"sessions": [asdict(each) for each in sessions]}
+    return lines or [("no sessions", "")], {"sessions": [asdict(each) for each in sessions]}
 
 
 def listed(target: str | os.PathLike[str]) -> list[Listed]:
@@ -120,11 +125,11 @@ def lines_of(one: Listed) -> list[tuple[str, str]]:
     if one.saves:
         saved = f"{plural(one.characters, 'character')} in {plural(one.saves, 'save')}"
         calls = plural(one.attempts, "upstream call")
-        lines.append((f"  a turn is half written: {saved}, {calls}", ""))
+        lines.append((f"  an answer is incomplete: {saved}, {calls}", ""))
     for call in one.calls:
         lines.append((f"  {call.name} ({call.id}) began {_span(call.seconds)} ago: no result", ""))
     if one.waiting:
-        lines.append((f"  {plural(one.waiting, 'call')} of the last answer never began", ""))
+        lines.append((f"  {plural(one.waiting, 'call')} of the last answer has not started", ""))
     return lines
 
 
@@ -168,21 +173,21 @@ def _resume(arguments: argparse.Namespace) -> Listing:
         resume = journal.resume()
     document, lines = {**asdict(resume), "state": one.state, "owner": one.owner}, lines_of(one)
     if one.owner == "alive":
-        lines.append((f"a resume is refused: process {one.process} owns the session", "red"))
+        lines.append((f"cannot resume: process {one.process} owns the session", "red"))
     elif resume.kind == "turn" and resume.resumable:
-        where = f"behind {plural(resume.characters, 'character')} that are not paid again"
-        lines.append((f"the same request goes on {where}", ""))
+        where = f"after {plural(resume.characters, 'character')} that are not billed again"
+        lines.append((f"the same request continues {where}", ""))
     elif resume.kind == "turn":
-        lines.append(("the same request is asked again: nothing of its answer is kept", ""))
+        lines.append(("the same request is sent again: no text of its answer was recorded", ""))
     elif resume.kind == "nothing":
-        lines.append(("there is nothing to go on with: the next request begins a turn", ""))
+        lines.append(("there is nothing to resume: the next request begins a turn", ""))
     for calls, what in (
-        (resume.not_started, "never began: safe to run"),
-        (resume.unknown, "began, and nobody knows what became of it: not run again"),
+        (resume.not_started, "has not started: safe to run"),
+        (resume.unknown, "started, and its result is unknown: not run again"),
     ):
         lines += [(f"  {call.name} ({call.id}) {what}", "") for call in calls]
     lines += [
-        (f"  the result of {call} goes out with the next request", "") for call in resume.unsent
+        (f"  the result of {call} is sent with the next request", "") for call in resume.unsent
     ]
     for kind in ("not_started", "unknown", "abandoned"):  # calls without their arguments
         document[kind] = [{"id": call.id, "name": call.name} for call in getattr(resume, kind)]
@@ -205,9 +210,9 @@ def _copy(arguments: argparse.Namespace) -> Listing:
     try:
         size = look.copy(arguments.journal, to)
     except FileExistsError as error:
-        message = f"{to}: there is a file of this name; name another one, or remove it"
+        message = f"{to}: the file exists; name another one, or remove it"
         raise CommandError(message, Exit.USAGE) from error
-    line = f"copied to {to}, {number(size)} bytes; continue either the copy or the original"
+    line = f"copied to {to}, {number(size)} bytes; use either the copy or the original, not both"
     return [(line, "")], {"copy": str(to), "bytes": size}
 
 

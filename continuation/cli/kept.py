@@ -47,7 +47,7 @@ class Kept:
     def describe(self) -> str:
         """Return what an earlier process has kept, in words."""
         count = plural(self._characters, "character") if self._characters else "an answer"
-        return f"{self._name} has {count} of the same command, not paid again"
+        return f"{self._name} has {count} of the same command; this is not billed again"
 
 
 @contextlib.contextmanager
@@ -64,7 +64,7 @@ def opened(target: str, dialect: str, server: str, ask: Prompt, policy: Policy) 
             f"or add --set leave_limits_below={ask.limit}"
         )
     if why:
-        message = f"--journal {name}: no answer is kept with {why}, or leave out --journal"
+        message = f"--journal {name}: no answer is recorded with {why}, or leave out --journal"
         raise CommandError(message, Exit.USAGE)
     from continuation.journal import Journal, JournalError, LeaseHeld
 

@@ -15,16 +15,20 @@ from continuation.config import BUILT_IN, Config
 from continuation.limits import DEFAULT_CEILING, ModelLimits, pick, table
 
 _DESCRIPTION = """\
-Tell a model's ceiling (its largest output limit), context window, prefill and thinking, each with
-its source: the configuration, what was learned (learned_file), the table, or the default. Without
-a MODEL: the table. A provider is never asked; a turn asks its models endpoint after a cut."""
+Show a model's ceiling (the largest output limit that it accepts), context window, prefill and
+thinking, each with its source: the configuration, the learned file (learned_file), the table or the
+default. Without MODEL, show the table. This command sends no request; a turn asks the provider's
+models endpoint after a truncation."""
 
 
 def add_to(commands: Commands) -> None:
     parser = commands.add_parser(
-        "limits", help="tell what a model may write, and who says so", description=_DESCRIPTION
+        "limits", help="show a model's ceiling and its source", description=_DESCRIPTION
     )
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="as requests spell it")
+    parser.epilog = "example: continuation limits claude-sonnet-5"
+    parser.add_argument(
+        "model", nargs="?", metavar="MODEL", help="show this model (default: the table)"
+    )
     add_policies(parser)
     parser.set_defaults(command=run)
 

@@ -18,13 +18,13 @@ _LONGEST = 300
 _REMEDIES = {
     400: "change the request",
     401: "check {key}",
-    402: "check the account's billing",
-    403: "this key may not do that; use another key or model",
+    402: "check your account's billing",
+    403: "this key has no permission; use another key or model",
     404: "check --model, --base-url and --dialect",
     408: "try again",
     409: "try again",
     413: "the prompt is too long; shorten it",
-    429: "rate limit; wait, then try again",
+    429: "the rate limit is reached; wait, then try again",
     529: "the provider is overloaded; try again later",
 }
 

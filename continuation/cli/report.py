@@ -14,20 +14,27 @@ from continuation.cli.screen import Screen, print_json, screen
 from continuation.reports.report import Report
 
 _DESCRIPTION = """\
-Show the reports in FILE: the JSON of `report.as_dict()` or of `continuation run --json`, a list of
-such, or a log with one a line, as `continuation serve` writes it. Nothing is loaded from anywhere,
-and a report holds nothing of what was said."""
-_WANTED = "the JSON of `report.as_dict()` or of `continuation run --json`, or one such a line"
+Print the reports in FILE. FILE holds the JSON of `report.as_dict()` or of `continuation run
+--json`, a list of them, or one per line, as `continuation serve` writes its log. A report contains
+no message text, and the HTML page loads nothing from the network."""
+_WANTED = (
+    "the JSON of `report.as_dict()` or of `continuation run --json`, or a file with one per line"
+)
 
 
 def add_to(commands: Commands) -> None:
     parser = commands.add_parser(
-        "report", help="show what became of turns", description=_DESCRIPTION
+        "report", help="print the reports in a file", description=_DESCRIPTION
     )
-    parser.add_argument("file", metavar="FILE", help='"-" reads standard input')
-    parser.add_argument("--html", action="store_true", help="a page that draws each turn in time")
-    parser.add_argument("--out", type=Path, metavar="PATH", help="write it there")
-    parser.add_argument("--force", action="store_true", help="replace what --out names")
+    parser.epilog = "example: continuation report turns.jsonl --html --out turns.html"
+    parser.add_argument("file", metavar="FILE", help='read FILE; "-" reads standard input')
+    parser.add_argument(
+        "--html", action="store_true", help="write an HTML page with a timeline of each turn"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="PATH", help="write to PATH (default: standard output)"
+    )
+    parser.add_argument("--force", action="store_true", help="replace the file that --out names")
     parser.set_defaults(command=run)
 
 
@@ -35,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the reports, as text or as one page of HTML."""
     needs(arguments.force, "--force", arguments.out, "--out PATH")
     if arguments.html and arguments.json and arguments.out is None:
-        message = "--html: standard output is for the JSON of --json; add --out PATH"
+        message = "--html: --json uses standard output; add --out PATH"
         raise CommandError(message, Exit.USAGE)
     where, out = arguments.file, arguments.out and free(arguments.out, force=arguments.force)
     try:
@@ -47,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise CommandError(reason(error), Exit.USAGE) from error
     except RecursionError as error:
-        message = f"{where}: the JSON in it is nested too deeply; give {_WANTED}"
+        message = f"{where}: its JSON is nested too deeply; give {_WANTED}"
         raise CommandError(message, Exit.USAGE) from error
     except ValueError as error:
         raise CommandError(f"{where}: {error}; give {_WANTED}", Exit.USAGE) from error
@@ -76,7 +83,7 @@ def _entries(text: str) -> list[Any]:
         entries = [_line(number, line) for number, line in enumerate(text.splitlines(), 1) if line]
     reports = [_report(entry) for entry in entries]
     if not [entry for entry in reports if entry is not None]:
-        raise ValueError("there is no report in it")
+        raise ValueError("it has no report")
     return reports
 
 

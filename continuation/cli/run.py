@@ -48,50 +48,57 @@ from continuation.reports.report import (
 )
 
 _DESCRIPTION = """\
-Send one prompt with the key in ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY and stream the
-whole answer to standard output, or to a file. What happens on the way, and a summary, go to
-standard error. Text that is piped in is put before PROMPT, with a blank line between them; without
-PROMPT it is the prompt. With --journal the same command resumes after a kill, and once the answer
-is whole, it gives that answer again. A server on this machine or in a private network needs no
-key."""
+Send one prompt and write the complete answer to standard output or to a file. Events and a summary
+go to standard error. The key comes from ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY; a
+server on this machine or in a private network needs none. Text from a pipe goes before PROMPT, with
+a blank line between them; without PROMPT, it is the prompt. With --journal, the same command
+resumes after a kill, and repeats a complete answer without a request."""
 _NOT_EVENTS = (ValueError, AssertionError)
 """What SDKs raise if a body is not a stream, or its events are of another format."""
 
 
 def add_to(commands: Commands) -> None:
     parser = commands.add_parser(
-        "run", help="get a whole answer from a real model", description=_DESCRIPTION
+        "run", help="write a complete answer, or many with --batch", description=_DESCRIPTION
     )
+    parser.epilog = "example: continuation run 'Write a guide' --model gpt-5.5 --out guide.md"
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
         "prompt",
         nargs="?",
         metavar="PROMPT",
-        help='the prompt; without it, or with "-", standard input is the prompt',
+        help='send PROMPT (default, and for "-": standard input)',
     )
     what.add_argument(
-        "--batch", type=Path, metavar="FILE", help="many requests instead, one a line, as JSON"
+        "--batch",
+        type=Path,
+        metavar="FILE",
+        help="send the requests in FILE instead, one JSON object per line",
     )
-    parser.add_argument("--model", metavar="M", help="claude-..., gpt-..., gemini-...")
+    parser.add_argument(
+        "--model", metavar="M", help="call this model: claude-..., gpt-..., gemini-..."
+    )
     parser.add_argument(
         "--max-tokens",
         type=positive,
         metavar="N",
-        help="limit of the first attempt (default: the most the model can write)",
+        help="set the first attempt's output limit (default: the model's ceiling)",
     )
     add_lines(parser)
     parser.add_argument(
         "--journal",
         metavar="FILE",
-        help="keep the answers there, so that the same command resumes; or a postgresql:// URL",
+        help="record answers in FILE or at a postgresql:// URL, so that the same command resumes",
     )
-    parser.add_argument("--system", metavar="S", help="system prompt")
+    parser.add_argument("--system", metavar="S", help="send this system prompt")
     add_policies(parser)
-    parser.add_argument("--base-url", metavar="U", help="another server that speaks the same API")
+    parser.add_argument(
+        "--base-url", metavar="U", help="send requests to this URL (default: the provider's server)"
+    )
     parser.add_argument(
         "--dialect",
         choices=names(),
-        help="wire format, and so SDK (default: by the model's name)",
+        help="choose the wire format and its SDK (default: from the model's name)",
     )
     parser.set_defaults(command=run, wrong=parser.error)
 
@@ -101,11 +108,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.batch is not None:
         return batch(arguments)
     _check(arguments)
-    model: str = arguments.model or arguments.wrong("--model M is missing")
+    model: str = arguments.model or arguments.wrong("--model M is missing; name a model")
     driver = choose(arguments.dialect, model)
     if driver is None:
         message = (
-            f"--model {model}: this name does not tell the wire format; add --dialect "
+            f"--model {model}: the wire format of this model is unknown; add --dialect "
             f"({', '.join(names())}), and --base-url URL for a server other than the vendor's own"
         )
         raise CommandError(message, Exit.USAGE)
@@ -131,7 +138,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> None:
     """Find what is wrong with the arguments for one prompt. Raises `CommandError`."""
     if arguments.concurrency is not None:
-        message = "--concurrency: is for --batch, and there is one request; leave it out"
+        message = "--concurrency: works only with --batch; leave it out"
         raise CommandError(message, Exit.USAGE)
     needs(arguments.force, "--force", arguments.out, "--out FILE")
     check_url(arguments.base_url)
@@ -213,7 +220,7 @@ class _Sink:
         assert self._there is not None
         found = self._there.read(len(data))
         if not data.startswith(found):
-            message = "has another text than the journal; choose another, or add --force"
+            message = "its text differs from the journal's; choose another file, or add --force"
             raise _SinkError(f"{self.name}: {message}")
         if len(found) < len(data):
             self._there.close()
@@ -299,11 +306,11 @@ class _Turn:
                 if self._live is not None:
                     self._live.end()
             if self._stop is None and not self._sink.written:
-                raise ValueError("no event of an answer")
+                raise ValueError("the answer has no event")
         except KeyboardInterrupt:
             why, status = "interrupted", Exit.INTERRUPTED
         except _SinkError as error:
-            why, status = f"cannot write to {error}", Exit.NOT_WHOLE
+            why, status = f"the answer cannot be written to {error}", Exit.NOT_WHOLE
         except failures as error:
             why, status = explain(error, self._host, self._format.sdk.keys[0]), Exit.PROVIDER
         self._sink.close()
@@ -316,7 +323,7 @@ class _Turn:
         if why:
             count = plural(self._sink.written, "character")
             name, some = self._sink.name, self._sink.written
-            arrived = f"kept {count} in {name}" if some else "nothing had arrived"
+            arrived = f"kept {count} in {name}" if some else "no text had arrived"
             again = "; the same command resumes" if self._kept is not None else ""
             self._note(f"{why}; {arrived}{again}", "red")
         else:
@@ -353,7 +360,7 @@ class _Turn:
         self._note(message, "green" if whole else "yellow")
         if report is not None and report.billed.output is not None:
             turn, billed = costs(report)
-            self._note(f"as one turn: {turn}; billed: {billed}; {report.seconds:.1f} s")
+            self._note(f"delivered: {turn}; billed: {billed}; {report.seconds:.1f} s")
         if not whole and outcome in WHOLE_OUTCOMES:
-            self._note(f"the answer is not whole: {self._format.stop_name} {self._stop}", "yellow")
+            self._note(f"the answer is incomplete: {self._format.stop_name} {self._stop}", "yellow")
         return Exit.WHOLE if whole else Exit.NOT_WHOLE

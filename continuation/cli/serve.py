@@ -18,27 +18,36 @@ from continuation.config import ConfigError
 _UNREAD = 1 << 19
 """Bytes of a socket's send buffer; by itself the system takes several megabytes."""
 _DESCRIPTION = """\
-Serve a gateway on this machine: any agent that can be given a base URL gets whole answers from it.
-What goes to /anthropic, /openai or /gemini is passed on to that provider, with the caller's key.
-Other machines need an access token, which is in the environment variable CONTINUATION_TOKEN."""
+Run the gateway on this machine. Any agent whose base URL can be set gets complete answers from it.
+A request to /anthropic, /openai or /gemini goes to that provider, with the caller's key. Callers on
+other machines need an access token, from the environment variable CONTINUATION_TOKEN."""
 
 
 def add_to(commands: Commands) -> None:
     parser = commands.add_parser(
         "serve",
-        help="serve a gateway that heals the answers of any agent",
+        help="run the gateway, for agents in any language",
         description=_DESCRIPTION,
     )
-    parser.add_argument("--host", default="127.0.0.1", help="default: %(default)s")
+    parser.epilog = "example: continuation serve --port 8787 --config continuation.toml"
     parser.add_argument(
-        "--port", type=port, default=8787, metavar="N", help="default: %(default)s; 0: any free one"
+        "--host", default="127.0.0.1", help="listen at this address (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--port",
+        type=port,
+        default=8787,
+        metavar="N",
+        help="listen on port N (default: %(default)s; 0: any free port)",
     )
     add_policies(parser)
     parser.add_argument(
-        "--insecure", action="store_true", help="serve other machines without an access token"
+        "--insecure", action="store_true", help="accept other machines without an access token"
     )
     parser.add_argument(
-        "--show-content", action="store_true", help="the page at / shows the end of live texts"
+        "--show-content",
+        action="store_true",
+        help="show the end of running answers on the page at /",
     )
     parser.set_defaults(command=run)
 
@@ -64,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not (is_loopback(host) or gateway.has_token or arguments.insecure):
         message = (
             f"--host {host}: other machines need an access token; set "
-            f"{gateway.table.token_env}, or say --insecure"
+            f"{gateway.table.token_env}, or add --insecure"
         )
         raise CommandError(message, Exit.USAGE)
     try:
@@ -72,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
         listening = socket.create_server((host, arguments.port), family=family, backlog=2048)
     except OSError as error:
         taken = error.errno in {errno.EADDRINUSE, errno.EACCES}
-        helps = "choose another port" if taken else "name an address of this machine"
+        helps = "choose another port" if taken else "choose an address of this machine"
         message = f"--host {host} --port {arguments.port}: {reason(error)}; {helps}"
         raise CommandError(message, Exit.USAGE) from error
     # What a caller does not read waits in this buffer, and a healed turn keeps what it has sent.
@@ -88,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{listening.getsockname()[1]}"
     print_json({"url": url})
-    out.line(f"serving at {url}; Ctrl-C stops it", "bold")
+    out.line(f"listening at {url}; press Ctrl-C to stop", "bold")
     for name, upstream in gateway.table.upstreams.items():
         # As clients need it: the base URL of OpenAI's contains the version.
         version = "/v1" * (upstream.dialect == "openai" and not urlsplit(upstream.base_url).path)

@@ -22,62 +22,76 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _FORMS = """\
-A PATH is a request body (JSON with `messages`, `contents` or `input`), a log with one JSON object a
-line (Claude Code, kimi-code, qwen-code, codex, gemini-cli, or bare messages), opencode's database
-or storage folder, or a folder of all such. The form is told from what is in it; other files in a
-folder are passed over. A session on disk is taken for dead: a tool call that still waits for its
-result is a fault. What was said in a session is never printed."""
+PATH is one of:
+- a request body (JSON with `messages`, `contents` or `input`)
+- a log with one JSON object per line (Claude Code, kimi-code, qwen-code,
+  codex, gemini-cli, or messages alone)
+- opencode's database or storage folder
+- a folder of these; other files in it are skipped
+
+The command recognizes the format from the content. It assumes that the
+session has ended, so a tool call without a result is a fault. It never prints
+message text."""
 _EXITS = """\
 exit status (of several PATHs, the highest):
     0  {good}
     1  {found}
-    2  not repairable: no conversation was found, or it cannot be read or written (also:
-       wrong usage)"""
+    2  not repairable: no conversation was found, or PATH cannot be read or
+       written (also: wrong usage)
+
+example: continuation {example}"""
 _BEYOND = 2
 """The status of a path that is not repairable."""
 _CHECK = f"""\
-Tell what is wrong with saved sessions and where, the error a provider would answer, and what
-`continuation repair` would do about it. Nothing is written.
+Find the faults in saved sessions: where each one is, the error that a provider
+would answer, and what `continuation repair` would do. Nothing is written.
 
 {_FORMS}"""
 _REPAIR = f"""\
-Write a copy of a saved session that its provider accepts again, as NAME.repaired.EXT beside the
-original. A clean session is left alone. A file is never overwritten, and appears whole or not at
-all. Lines that needed no repair stay as they are, byte for byte. Of a folder, FOLDER.repaired holds
-the repaired files alone, each where it belongs, so that it can be copied over the folder.
+Write a copy of a saved session that its provider accepts again, as
+NAME.repaired.EXT beside the original. A valid session is not copied. No file is
+overwritten, and a copy is written completely or not at all. Lines that need no
+repair stay the same, byte for byte. For a folder, FOLDER.repaired holds only
+the repaired files, at the same relative paths, so that you can copy it over the
+folder.
 
 {_FORMS}"""
 
 
 def add_to(commands: Commands) -> None:
     check = commands.add_parser(
-        "check", help="tell what a provider rejects in a saved session", description=_CHECK
+        "check", help="find the faults in saved sessions", description=_CHECK
     )
     repair = commands.add_parser(
-        "repair", help="make a saved session acceptable again", description=_REPAIR
+        "repair", help="write a repaired copy of saved sessions", description=_REPAIR
     )
-    for parser, good, found in (
-        (check, "clean", "something was found"),
-        (repair, "clean, or repaired", "(of `check` alone)"),
+    for parser, good, found, example in (
+        (check, "valid", "a fault was found", "check ~/.claude/projects"),
+        (repair, "valid or repaired", "(only from `check`)", "repair session.jsonl"),
     ):
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
-        parser.epilog = _EXITS.format(good=good, found=found)
+        parser.epilog = _EXITS.format(good=good, found=found, example=example)
         parser.add_argument(
-            "paths", nargs="+", type=Path, metavar="PATH", help="a file or a folder"
+            "paths", nargs="+", type=Path, metavar="PATH", help="read this file or folder"
         )
     check.set_defaults(command=_check)
     where = repair.add_mutually_exclusive_group()
-    where.add_argument("--out", type=Path, metavar="PATH", help="where the copy goes")
+    where.add_argument(
+        "--out",
+        type=Path,
+        metavar="PATH",
+        help="write the copy to PATH (default: NAME.repaired.EXT)",
+    )
     where.add_argument(
         "--in-place",
         action="store_true",
-        help="repair the original itself, unless another program has it open; it is kept as "
-        "NAME.orig.EXT, and what is repaired in a FOLDER as FOLDER.orig",
+        help="repair the original, unless another program has it open, and keep a copy of it as "
+        "NAME.orig.EXT (of the repaired files in a FOLDER: as FOLDER.orig)",
     )
     repair.add_argument(
         "--strip-thinking",
         action="store_true",
-        help="leave out all thinking of the model, which another provider or account refuses",
+        help="remove the model's thinking, which another provider or account rejects",
     )
     repair.set_defaults(command=_repair)
 
@@ -91,10 +105,10 @@ def _check(arguments: argparse.Namespace) -> int:
 def _repair(arguments: argparse.Namespace) -> int:
     out: Path | None = arguments.out
     if out is not None and (many := len(arguments.paths)) > 1:
-        message = f"--out {out}: is for one PATH, and there are {many}; repair one at a time"
+        message = f"--out {out}: works with one PATH, but there are {many}; repair them one by one"
         raise CommandError(message, Exit.USAGE)
     if out is not None and not out.absolute().parent.is_dir():
-        message = f"--out {out}: there is no folder {out.parent}; make it first"
+        message = f"--out {out}: the folder {out.parent} does not exist; create it first"
         raise CommandError(message, Exit.USAGE)
     from continuation.sessions import SAVED, repairing
 
@@ -117,7 +131,7 @@ def _print(arguments: argparse.Namespace, how: Callable[[Path], Iterable[SavedSe
                 status, lines, documents = _describe(path, how(path))
         except (OSError, RecursionError) as broken:
             deep = isinstance(broken, RecursionError)
-            error = f"{path}: the JSON in it is nested too deeply" if deep else reason(broken)
+            error = f"{path}: its JSON is nested too deeply" if deep else reason(broken)
             status, lines = _BEYOND, [(error, _STYLES[_BEYOND])]
             documents = [{"path": str(path), "exit_code": _BEYOND, "error": error}]
         worst = max(worst, status)

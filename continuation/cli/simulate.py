@@ -19,43 +19,54 @@ from continuation.simulator.wire import Answer
 from continuation.testing import ANSWER, SCENARIOS, Rehearsal
 
 _DESCRIPTION = """\
-Serve the APIs of Anthropic, OpenAI (Chat Completions and Responses) and Gemini on this machine: a
-model that recites a file and is cut off at its output limit, and providers that refuse what the
-real ones refuse. Attempts are counted for each conversation, which its instructions and its first
-message name; `curl -X POST http://127.0.0.1:N/reset` begins anew."""
+Run a simulated provider as a server on this machine, with the APIs of Anthropic, OpenAI (Chat
+Completions and Responses) and Gemini. Its model recites a file and is truncated at the output
+limit, and it rejects what the real providers reject. It counts the attempts of each conversation,
+which it recognizes by the instructions and the first message;
+`curl -X POST http://127.0.0.1:N/reset` resets the counts."""
 _RESET = "/reset"
 _LOOPBACK = ("127.0.0.1", "localhost")
 
 
 def add_to(commands: Commands) -> None:
     parser = commands.add_parser(
-        "simulate", help="serve a simulated provider", description=_DESCRIPTION
+        "simulate", help="run the simulated provider as a server", description=_DESCRIPTION
     )
     parser.add_argument(
-        "--port", type=port, default=8080, metavar="N", help="default: %(default)s; 0: any free one"
+        "--port",
+        type=port,
+        default=8080,
+        metavar="N",
+        help="listen on port N (default: %(default)s; 0: any free port)",
     )
-    parser.add_argument("--host", default="127.0.0.1", help="default: %(default)s")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="listen at this address (default: %(default)s)"
+    )
     parser.add_argument(
         "--file",
         type=Path,
         metavar="PATH",
-        help="what the model recites: a UTF-8 file (default: that of `continuation demo`)",
+        help="let the model recite this UTF-8 file (default: that of `continuation demo`)",
     )
     parser.add_argument(
         "--scenario",
         default="",
         metavar='"KEY=VALUE, ..."',
-        help='e.g. "cut-call", or "manner=echo:40, ceiling=4000, status=2:529, vendor=vllm"',
+        help='play a scenario, such as "cut-call" or "manner=echo:40, ceiling=4000, vendor=vllm"',
     )
     parser.set_defaults(command=run)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     named = "\n".join(f"  {name:18}{about}" for name, about in SCENARIOS.items())
     settings = inspect.getdoc(Scenario) or ""
     parser.epilog = f"""\
-scenarios by name; settings may follow, as in "cut-text, vendor=vllm":
+example:
+  continuation simulate --port 8080 --scenario "cut-text, vendor=vllm"
+
+named scenarios; settings can follow the name:
 {named}
 
-settings, of --scenario and of the request header x-simulate; by attempt as in drop=1:20+2:40:
+settings of --scenario and of the request header x-simulate; for single attempts as in
+drop=1:20+2:40:
 {textwrap.indent(settings, "  ")}"""
 
 
@@ -64,13 +75,16 @@ def run(arguments: argparse.Namespace) -> int:
     out = screen(sys.stdout)
     path: Path | None = arguments.file
     if arguments.host not in _LOOPBACK:
-        message = f"--host {arguments.host}: the simulator listens on {_LOOPBACK[0]} only"
+        message = (
+            f"--host {arguments.host}: the simulator listens only on {_LOOPBACK[0]}; "
+            "leave out --host"
+        )
         raise CommandError(message, Exit.USAGE)
     try:
         simulator = _simulator(arguments.scenario, path, arguments.port)
     except OSError as error:
         message = (
-            f"--port {arguments.port}: {reason(error)}; choose another, or 0 for any that is free"
+            f"--port {arguments.port}: {reason(error)}; choose another, or 0 for any free port"
         )
         if error.filename is not None:
             message = f"--file {reason(error)}"
@@ -82,14 +96,14 @@ def run(arguments: argparse.Namespace) -> int:
         url = simulator.url
         titles = ", ".join(one.title for one in FORMATS)
         print_json({"url": url})
-        out.line(f"simulating {titles} at {url}; Ctrl-C stops it", "bold")
+        out.line(f"simulating {titles} at {url}; press Ctrl-C to stop", "bold")
         recited = "some lines" if isinstance(simulator, Rehearsal) else default_file()
         out.line(f"  answer   {path or recited}")
         for sdk in SDKS:
             out.line(f"  Python   {sdk.sample(url)}")
             out.line(f"  shell    export {sdk.base_url}={url}{sdk.path} {sdk.keys[0]}=any")
-        out.line(f"  count attempts anew  curl -X POST {url}{_RESET}")
-        out.line("  change one request with a header, x-simulate: manner=echo:40, drop=1:20")
+        out.line(f"to reset the attempt counts: curl -X POST {url}{_RESET}")
+        out.line("  to change one request, send the header x-simulate: manner=echo:40, drop=1:20")
         try:
             # In steps: on Windows Ctrl-C does not interrupt a wait without a timeout.
             while not threading.Event().wait(0.5):
@@ -133,7 +147,7 @@ class _Logged(Simulator):
         if reply.drop is not None:
             cells.append("dropped")
         if reply.kill is not None:
-            cells.append("to be killed")
+            cells.append("killed next")
         self._log(cells)
         return answer, reply
 

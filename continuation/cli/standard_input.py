@@ -27,9 +27,9 @@ def with_input(prompt: str | None) -> str:
         breaks = "\n" * max(0, 2 - (len(piped) - len(piped.rstrip("\n"))))
         return f"{piped}{breaks}{words}"
     if not (piped or words.strip()):
-        message = "PROMPT is missing: write it as an argument, or pipe it in"
+        message = "PROMPT is missing; write it as an argument, or pipe it in"
         if prompt is not None:
-            message = f"PROMPT is empty{', and so is standard input' * typed}: write what to ask"
+            message = f"PROMPT is empty{', and so is standard input' * typed}; write a prompt"
         raise CommandError(message, Exit.USAGE)
     return piped or words
 
@@ -39,7 +39,7 @@ def _read(*, needed: bool) -> str:
     if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] - closed by `<&-`
         return ""
     notes = screen(sys.stderr)
-    late = "continuation: reading standard input until it ends; for none add < /dev/null"
+    late = "continuation: waiting for standard input to end; add < /dev/null if there is none"
     waiting = threading.Timer(_PATIENCE, notes.line, (late, "dim"))
     waiting.daemon = True
     waiting.start()
@@ -50,14 +50,14 @@ def _read(*, needed: bool) -> str:
         if needed:
             raise CommandError(f"{message}; write PROMPT as an argument", Exit.USAGE) from error
         if error.errno is not None:  # else a stand-in for it, in a program that calls `main`
-            notes.line(f"continuation: {message}; PROMPT is sent alone", "yellow")
+            notes.line(f"continuation: {message}; only PROMPT is sent", "yellow")
         return ""
     finally:
         waiting.cancel()
     try:
         text = data.decode("utf-8-sig")
         where = text.find("\0")
-        fault = f"a NUL character after {where} others" if where >= 0 else ""
+        fault = f"a NUL character at position {where}" if where >= 0 else ""
     except UnicodeDecodeError as error:
         text, fault = "", f"{error.reason} at byte {error.start}"
     if fault:

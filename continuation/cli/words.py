@@ -16,12 +16,12 @@ from continuation.reports.report import (
 )
 
 _WAYS = {
-    "prefill": "going on from a prefill",
-    "prompt": "asked to go on",
-    "retry_smaller": "asked for the call again, in smaller pieces",
-    "argument": "asked for the rest of the call's argument, as text",
-    "resend": "the same request again",
-    "token": "going on by the provider's own token",
+    "prefill": "continue from a prefill",
+    "prompt": "continue by a prompt",
+    "retry_smaller": "request the call again, in smaller pieces",
+    "argument": "continue the call's argument, as text",
+    "resend": "resend the request",
+    "token": "continue by the provider's own token",
 }
 
 
@@ -38,26 +38,23 @@ def describe(event: Event) -> str:  # noqa: C901 - a case for each kind
             count = event.output_tokens
             about = "~" * event.estimated
             after = "" if count is None else f" after {about}{plural(count, 'token')}"
-            return f"attempt {event.attempt} was cut{after}: {event.reason}"
+            return f"attempt {event.attempt} was truncated{after}: {event.reason}"
         case Escalating():
-            use = "only what follows the text already shown is used"
+            use = "only the text after what was delivered is used"
             if event.replaces:
-                use = "its answer takes the place of the first"
-            return f"attempt {event.attempt}: the same request again, {limited(event)}; {use}"
+                use = "the new answer replaces the first"
+            return f"attempt {event.attempt}: resend the request, {limited(event)}; {use}"
         case Recovering():
             way = _WAYS.get(event.way, event.way)
             return f"attempt {event.attempt}: {way}, {limited(event)}"
         case Retrying():
-            return (
-                f"attempt {event.attempt} was turned away ({event.error}); "
-                f"again in {event.seconds:.1f} s"
-            )
+            return f"attempt {event.attempt} failed ({event.error}); retry in {event.seconds:.1f} s"
         case Repairing():
             changes = plural(event.changes, "change")
-            return f"attempt {event.attempt}: the history was repaired ({event.code}, {changes})"
+            return f"attempt {event.attempt}: history repaired ({event.code}, {changes})"
         case NotDurable():
             reason = event.reason or event.error
-            return f"the journal could not be written, what is given is not kept: {reason}"
+            return f"the journal could not be written, so this answer is not recorded: {reason}"
         case ChainStore():
             came = f"failed ({event.error})" if event.error else "answered"
             return f"the chain store {came}: {event.operation}, {event.seconds * 1000:.0f} ms"

@@ -107,7 +107,7 @@ def test_a_key_that_is_not_taken_ends_it_at_once(
     given, out = prompts(tmp_path, 50), tmp_path / "out.jsonl"
     assert batch(sim, given, out, "--concurrency", "2") == Exit.PROVIDER
     assert len(sim.posts) < 10
-    assert "no other will do better" in capsys.readouterr().err
+    assert "every other request would fail the same way" in capsys.readouterr().err
 
 
 def test_an_answer_that_is_not_whole_ends_with_1(
@@ -169,7 +169,7 @@ def test_a_terminal_has_a_bar(
     status, seen = Terminal(monkeypatch, "stdout", "stderr").run(*line, "--max-tokens", "1000")
     assert status == Exit.WHOLE
     assert "4 of 4" in seen
-    assert "a second" in seen
+    assert "per second" in seen
     assert "~$" in seen
     assert "━" in seen
 
@@ -216,7 +216,7 @@ def test_a_batch_that_is_killed_goes_on_in_mid_answer(
         if kill is signal.SIGINT:
             _, said = interrupt(process)
             assert process.returncode == Exit.INTERRUPTED
-            assert b"goes on from here" in said
+            assert b"run the same command to resume" in said
         else:
             process.send_signal(kill)
             process.communicate(timeout=60)
@@ -288,8 +288,8 @@ def test_a_line_of_another_kind_is_told_and_not_sent(
     assert "line 2: a request of Gemini, and the first is one of Anthropic Messages" in said
     assert "line 3: a request of OpenAI Chat Completions" in said
     assert "line 4: url = '/v1/embeddings'" in said
-    assert "line 5: its system is no text" in said
-    assert "line 6: its model is no text" in said
+    assert "line 5: system must be a string" in said
+    assert "line 6: model must be a string" in said
     assert set(read(tmp_path / "out.jsonl")) == {"a"}
 
 
@@ -333,7 +333,7 @@ def test_a_server_that_is_not_there_is_not_asked_for_each_line(
     said = capsys.readouterr().err
     assert "check the network and --base-url" in said
     assert said.count("failed: ") < 100
-    assert "no other will do better; the same command goes on from here" in said
+    assert "every other request would fail the same way; run the same command to resume" in said
 
 
 @pytest.mark.parametrize("name", ["pipe", "-"])
@@ -413,7 +413,7 @@ def test_a_disk_that_is_full_leaves_whole_lines(
         assert batch(sim, given, out) == Exit.NOT_WHOLE
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert "cannot go on: File too large" in capsys.readouterr().err
+    assert "stopped: File too large" in capsys.readouterr().err
     some = read(out)
     assert 0 < len(some) < 6
     assert batch(sim, given, out) == Exit.WHOLE
@@ -453,7 +453,7 @@ def test_a_key_that_is_revoked_ends_it(sim: Simulator, tmp_path: Path, capsys: C
     sim.script([Reply([Text("Short.")]), *[refused] * 100])
     given, out = prompts(tmp_path, 100), tmp_path / "out.jsonl"
     assert batch(sim, given, out, "--concurrency", "1") == Exit.PROVIDER
-    assert "no other will do better" in capsys.readouterr().err
+    assert "every other request would fail the same way" in capsys.readouterr().err
     assert len(sim.posts) < 30
 
 
@@ -462,7 +462,7 @@ def test_an_answer_that_was_left_alone_and_is_cut_is_not_whole(
 ) -> None:
     given, out = prompts(tmp_path, 1), tmp_path / "out.jsonl"
     assert batch(sim, given, out, "--set", "enabled=false") == Exit.NOT_WHOLE
-    assert "line 1: 'p0' is not whole: untouched" in capsys.readouterr().err
+    assert "line 1: 'p0' is incomplete: untouched" in capsys.readouterr().err
 
 
 def test_ctrl_c_keeps_what_has_come(tmp_path: Path) -> None:

@@ -45,11 +45,11 @@ def test_all_is_well_here(
     monkeypatch.setattr(doctor, "_TESTS", ANSWERS)
     monkeypatch.setattr(doctor, "_CLOUDS", CLOUDS)
     status, lines = told(capsys)
-    assert (status, lines[-1]) == (0, ["all is well"])
+    assert (status, lines[-1]) == (0, ["no problem found"])
     assert rows(lines, "continuation") == [("ok", continuation.__version__)]
     assert re.match(r"2\.\d+", rows(lines, "httpx2")[0][1])
     assert ("ok", "anthropic.Anthropic can be wrapped") in rows(lines, "wrap")
-    assert rows(lines, "configuration") == [("ok", "no file; the built-in defaults hold")]
+    assert rows(lines, "configuration") == [("ok", "no file; the built-in defaults apply")]
     assert rows(lines, "self-test") == [
         ("ok", f"{name}: {', '.join(ANSWERS)}: healed") for name in names()
     ]
@@ -103,7 +103,12 @@ def test_an_engine_that_does_not_heal_or_heals_wrongly_is_a_problem(
 ) -> None:
     monkeypatch.setattr(doctor, "_TESTS", ANSWERS[:1])
     for place, name, value, why in (
-        (doctor, "_answer_text", lambda *_: "something else", "what came is not what was said"),
+        (
+            doctor,
+            "_answer_text",
+            lambda *_: "something else",
+            "the text differs from the simulated answer",
+        ),
         (
             doctor,
             "_DEFAULTS",
@@ -168,7 +173,9 @@ def test_a_missing_dependency_is_a_problem(
     monkeypatch.setattr(doctor, "_NEEDED", ("httpx2", "no-such-package"))
     status, lines = told(capsys)
     assert status == 1
-    assert rows(lines, "no-such-package") == [("FAIL", "missing: install it again")]
+    assert rows(lines, "no-such-package") == [
+        ("FAIL", "missing; install continuation-engine again")
+    ]
 
 
 def test_a_journal_that_keeps_nothing_fails(capsys: pytest.CaptureFixture[str]) -> None:

@@ -101,7 +101,7 @@ def test_the_demo_proves_equality_in_every_format(
     assert out.count(hashlib.sha256(TEXT.encode()).hexdigest()) == 2
     assert f"{one.sdk.name} {one.sdk.version}; {one.model} simulated" in out
     assert f"{one.stop_name} {CUT[one.name]!r}: the rest is lost" in out
-    assert len(re.findall(r"attempt \d was cut after", out)) == 3
+    assert len(re.findall(r"attempt \d was truncated after", out)) == 3
     # No endpoint of OpenAI's tells a ceiling: the raised limit is refused, and the next one right.
     refused = re.findall(r"attempt 2 was refused; attempt 3 has limit [\d,]+\n", out)
     assert len(refused) == out.count("was refused") == one.name.startswith("openai")
@@ -137,7 +137,7 @@ def test_the_huge_demo_writes_a_file_larger_than_the_ceiling_through_one_call(
     assert main(arguments) == Exit.WHOLE
     out = capsys.readouterr().out
     assert out.count(hashlib.sha256(TEXT.encode()).hexdigest()) == 2
-    assert out.count("asked for the rest of the call's argument") >= 2
+    assert out.count("continue the call's argument") >= 2
     assert f"one call, {one.stop_name} {one.called!r}" in out
 
 

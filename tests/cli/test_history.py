@@ -285,7 +285,7 @@ def test_a_crash_of_ours_has_a_status_of_its_own_and_says_nothing_of_what_was_re
     path = log(tmp_path / "s.jsonl", "jsonl")
     assert main(["check", str(path)]) == 70
     told = capsys.readouterr()
-    assert "an error of ours: RuntimeError in crash, line " in told.err
+    assert "internal error: RuntimeError in crash, line " in told.err
     assert not any(secret in told.err + told.out for secret in SECRETS)
 
 

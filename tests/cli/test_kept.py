@@ -48,7 +48,7 @@ def test_the_same_command_gives_the_answer_again_and_sends_nothing(
     assert main(run) == Exit.WHOLE
     out, err = capsys.readouterr()
     assert (out, len(sim.posts)) == (TEXT, sent)
-    assert "has an answer of the same command, not paid again" in err
+    assert "has an answer of the same command; this is not billed again" in err
     assert "billed" not in err
     run[1] = "Write another."
     assert main(run) == Exit.WHOLE
@@ -87,7 +87,7 @@ def test_a_stopped_run_resumes_on_standard_output(
             stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False,
         )  # fmt: skip
         assert (done.returncode, done.stdout.decode()) == (Exit.WHOLE, TEXT)
-        assert b"characters of the same command, not paid again" in done.stderr
+        assert b"characters of the same command; this is not billed again" in done.stderr
         assert b"was dropped" not in done.stderr
         assert not any(map(asked_anew, sim.posts[1:]))
 
@@ -166,7 +166,7 @@ def test_a_file_that_is_not_of_this_command_is_left_alone(
     out = tmp_path / "out.txt"
     out.write_text("precious")
     assert main(command(sim, tmp_path, "--out", str(out))) == Exit.USAGE
-    assert "is there already" in capsys.readouterr().err
+    assert "the file exists" in capsys.readouterr().err
     assert (out.read_text(), sim.posts) == ("precious", [])
     assert main(command(sim, tmp_path)) == Exit.WHOLE
     assert main(command(sim, tmp_path, "--out", str(out))) == Exit.NOT_WHOLE

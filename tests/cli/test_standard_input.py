@@ -54,7 +54,7 @@ def test_what_is_piped_stands_before_the_prompt(
 @pytest.mark.parametrize(
     ("piped", "prompt", "complaint"),
     [
-        (b"", [], "PROMPT is missing: write it as an argument, or pipe it in"),
+        (b"", [], "PROMPT is missing; write it as an argument, or pipe it in"),
         (b"\n", ["-"], "PROMPT is empty, and so is standard input"),
         (b"", [" "], "PROMPT is empty"),
         (b"\x89PNG\r\n\x1a\n\0", ["Why?"], "not UTF-8 text (invalid start byte at byte 0)"),

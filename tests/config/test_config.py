@@ -334,7 +334,7 @@ def test_check_shows_what_holds_for_the_gateway(
         ("body_seconds", 60),
         ("max_streams", 2000),
     ):
-        assert f"[gateway] {key} = {value} (the default)\n" in told
+        assert f"[gateway] {key} = {value} (default)\n" in told
     assert "hush" not in told
 
 

@@ -20,7 +20,7 @@ def test_other_machines_are_not_served_without_a_token(
 ) -> None:
     monkeypatch.delenv("CONTINUATION_TOKEN", raising=False)
     assert main(["serve", "--host", "0.0.0.0", "--port", "0"]) == 2
-    assert "set CONTINUATION_TOKEN, or say --insecure" in capsys.readouterr().err
+    assert "set CONTINUATION_TOKEN, or add --insecure" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "local host"])
@@ -28,7 +28,7 @@ def test_a_host_that_is_not_this_machine_is_not_told_to_choose_another_port(
     host: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["serve", "--host", host, "--port", "0", "--insecure"]) == 2
-    assert capsys.readouterr().err.endswith("; name an address of this machine\n")
+    assert capsys.readouterr().err.endswith("; choose an address of this machine\n")
 
 
 @pytest.mark.slow

@@ -37,24 +37,44 @@ from continuation.cli.refusals import explain
 from continuation.cli.screen import ShowLine
 
 _DESCRIPTION = """\
-Go on with the answers that a batch API of Anthropic, OpenAI or Gemini brought back cut. RESULTS is
-its file of results, --requests the file of requests it was made of. What is there of an answer is
-not paid again. The lines keep their format; those that are not cut come through as they are."""
+Complete the truncated results of a batch API of Anthropic, OpenAI or Gemini. RESULTS is the file of
+results, and --requests names the file of requests. The text that a result already has is not
+generated again. Lines keep their format, and lines that are not truncated are copied unchanged."""
 
 _WORKERS = 8
 
 
 def add_to(commands: Commands) -> None:
     parser = commands.add_parser(
-        "finish", help="go on with what a batch API brought back cut", description=_DESCRIPTION
+        "finish", help="complete truncated results of a batch API", description=_DESCRIPTION
     )
-    parser.add_argument("results", type=Path, metavar="RESULTS", help="its results, as JSON lines")
-    parser.add_argument("--requests", type=Path, required=True, metavar="FILE", help="its requests")
-    parser.add_argument("--model", metavar="M", help="of requests that do not name one (Gemini)")
+    parser.epilog = (
+        "example: continuation finish results.jsonl --requests requests.jsonl --out done.jsonl"
+    )
+    parser.add_argument(
+        "results",
+        type=Path,
+        metavar="RESULTS",
+        help="read the batch's results from this file, as JSON lines",
+    )
+    parser.add_argument(
+        "--requests",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="read the batch's requests from FILE",
+    )
+    parser.add_argument(
+        "--model", metavar="M", help="set the model of requests that name none (Gemini)"
+    )
     add_lines(parser)
     add_policies(parser)
-    parser.add_argument("--base-url", metavar="U", help="another server that speaks the same API")
-    parser.add_argument("--dialect", choices=names(), help="wire format (default: by the lines)")
+    parser.add_argument(
+        "--base-url", metavar="U", help="send requests to this URL (default: the provider's server)"
+    )
+    parser.add_argument(
+        "--dialect", choices=names(), help="choose the wire format (default: from the lines)"
+    )
     parser.set_defaults(command=finish)
 
 
@@ -64,14 +84,14 @@ def add_lines(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         metavar="FILE",
-        help="write there, as it comes; of many answers, behind those that it has",
+        help="write the answer to FILE as it arrives; many answers are appended to FILE",
     )
-    parser.add_argument("--force", action="store_true", help="replace what --out names")
+    parser.add_argument("--force", action="store_true", help="replace the file that --out names")
     parser.add_argument(
         "--concurrency",
         type=positive,
         metavar="N",
-        help=f"requests under way at once (default: {_WORKERS})",
+        help=f"send at most N requests at once (default: {_WORKERS})",
     )
     parser.set_defaults(journal=None)
 
@@ -124,7 +144,7 @@ def _check(arguments: argparse.Namespace) -> None:
     """Find what is wrong with the arguments before a file is opened. Raises `CommandError`."""
     out: Path | None = arguments.out
     if out is None:
-        raise CommandError("--out FILE is missing: where the answers go", Exit.USAGE)
+        raise CommandError("--out FILE is missing; name the file for the answers", Exit.USAGE)
     check_url(arguments.base_url)
     read = {
         "--batch": getattr(arguments, "batch", None),
@@ -176,5 +196,5 @@ def _collect(
     except KeyboardInterrupt:
         return "interrupted", Exit.INTERRUPTED
     except OSError as error:
-        return f"cannot go on: {reason(error)}", Exit.NOT_WHOLE
+        return f"stopped: {reason(error)}", Exit.NOT_WHOLE
     return "", Exit.WHOLE

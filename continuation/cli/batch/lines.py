@@ -58,9 +58,11 @@ class Lines(ABC):
         first = next((line for _, _, line in self._read(path, quiet=True)), None)
         driver = self._format(arguments.dialect, first or {})
         if driver is None and first is None:
-            raise CommandError(f"{path}: holds no line that is a JSON object", Exit.USAGE)
+            raise CommandError(
+                f"{path}: no line is a JSON object; write one request per line", Exit.USAGE
+            )
         if driver is None:
-            message = f"{path}: what it asks for does not tell the wire format; add --dialect"
+            message = f"{path}: the wire format of its requests is unknown; add --dialect"
             raise CommandError(f"{message} ({', '.join(names())})", Exit.USAGE)
         self.driver: FormatDriver = driver
 
@@ -83,7 +85,7 @@ class Lines(ABC):
                 if (record := object_in(line)) is not None:
                     yield number, line, record
                 elif not quiet:
-                    self.report_bad(number, "no JSON object in UTF-8")
+                    self.report_bad(number, "not a JSON object in UTF-8")
 
     @abstractmethod
     def items(self, out: Output) -> Iterator[Item]:
@@ -142,7 +144,7 @@ class RequestLines(Lines):
                 unused.pop("--model", None)
         for name in unused:
             lacks = "names no model" if name == "--model" else "is only a prompt"
-            message = f"{name}: has no effect, for no line of {self.path} {lacks}; leave it out"
+            message = f"{name}: has no effect, because no line of {self.path} {lacks}; leave it out"
             raise CommandError(message, Exit.USAGE)
 
     def items(self, out: Output) -> Iterator[Item]:
@@ -155,7 +157,9 @@ class RequestLines(Lines):
                 continue
             request_id = request_id or unnamed.of(request)
             if request_id in seen:
-                self.report_bad(number, f"the id {request_id!r} is that of a line before")
+                self.report_bad(
+                    number, f"an earlier line has the id {request_id!r}; choose another"
+                )
                 continue
             seen.add(request_id)
             if request_id in out.done:
@@ -172,36 +176,38 @@ class RequestLines(Lines):
         """Return the id and the request of a line. Raises `ValueError` saying what it lacks."""
         model = line.get("model") or self._model or ""
         if not isinstance(model, str):
-            raise ValueError("its model is no text")
+            raise ValueError("model must be a string")
         if _is_prompt(line):
             text, system = line["prompt"], line.get("system") or self._system
             if not isinstance(text, str) or not text.strip():
-                raise ValueError("its prompt is empty, or no text")
+                raise ValueError("prompt must be a string that is not empty")
             if not (system is None or isinstance(system, str)):
-                raise ValueError("its system is no text")
+                raise ValueError("system must be a string")
             if not model:
-                raise ValueError("it names no model; add --model")
+                raise ValueError("it names no model; add --model M")
             return id_of(line), self.driver.body(Prompt(model, text, self._limit or MODEST, system))
         request_id, request = request_in(line)
         self._fits(line, request)
         if not request.get("model"):
             if not model:
-                raise ValueError("it names no model; add --model")
+                raise ValueError("it names no model; add --model M")
             request["model"] = model
         return request_id, request
 
     def _fits(self, line: Json, request: Json) -> None:
         """Raise `ValueError` for a line that holds another kind of request."""
         if not {"messages", "input", "contents", "prompt"} & request.keys():
-            raise ValueError("no prompt, and no request that we know")
+            raise ValueError("it has no prompt, messages, input or contents; add one")
         url = str(line.get("url", ""))
         if url.endswith(_OTHER_APIS) and not url.endswith(f"chat/{_OLD}"):
-            raise ValueError(f"url = {url!r}: only Chat Completions and Responses are asked")
+            raise ValueError(f"url = {url!r}: only Chat Completions and Responses are supported")
         named = None if self._named else _shape(line)
         shape = choose(named, "") if named else None
         if shape is not None and shape.sdk is not self.driver.sdk:
-            message = f"a request of {shape.title}, and the first is one of {self.driver.title}"
-            raise ValueError(f"{message}; put it into a file of its own")
+            message = (
+                f"it is a request of {shape.title}, but the first is one of {self.driver.title}"
+            )
+            raise ValueError(f"{message}; put it in a separate file")
 
     def id_of(self, line: Json) -> str:
         return id_of(line) if "outcome" in line else ""
@@ -258,12 +264,12 @@ class ResultLines(Lines):
             for index, raw, line in self._read(self.path):
                 line_id = id_of(line)
                 if line_id in seen:
-                    self.report_bad(index, f"the id {line_id!r} is that of a line before; left out")
+                    self.report_bad(index, f"an earlier line has the id {line_id!r}; omitted")
                     continue
                 if line_id in out.done:
                     self.before += 1
                 elif why := self._obstacle(line_id, line):
-                    self.report_bad(index, f"{why}; left as it is")
+                    self.report_bad(index, f"{why}; copied unchanged")
                     out.write(raw)
                 elif (answer := answer_in(line)) is not None:
                     file.seek(self._offsets[line_id])
@@ -290,7 +296,7 @@ class ResultLines(Lines):
             failed = failure_in(line)
             return f"{line_id!r} has no answer" + (f", but {failed}" if failed else "")
         if not line_id:
-            return "it has no id"
+            return "it has no id, so its request is unknown"
         if line_id in self._twice:
             return f"{line_id!r} has two requests in {self._requests}"
         return "" if line_id in self._offsets else f"{line_id!r} has no request in {self._requests}"
@@ -311,7 +317,7 @@ def _count(path: Path) -> int:
     """Count the lines of a file that are not empty. Raises `CommandError`."""
     try:
         if not (path.is_file() or path.is_dir()) and (path.exists() or path == Path("-")):
-            message = f"{path}: is read more than once; write the lines to a file first"
+            message = f"{path}: this is not a regular file, and it is read twice; write the lines to a file first"
             raise CommandError(message, Exit.USAGE)
         with path.open("rb") as file:
             return sum(1 for line in file if line.strip())

@@ -74,7 +74,7 @@ class Tally:
         if outcome not in WHOLE_OUTCOMES or is_cut(answer_json(result.answer)):
             self._cut += 1
             why = f": {report.reason}" if report and report.reason else ""
-            self._lines.notes.line(f"continuation: {where} is not whole: {outcome}{why}", "yellow")
+            self._lines.notes.line(f"continuation: {where} is incomplete: {outcome}{why}", "yellow")
 
     def reason_to_stop(self, result: continuation.BatchResult) -> str:
         """Return why every other request would fail, too; `""` if one may succeed."""
@@ -86,7 +86,11 @@ class Tally:
             return ""
         self._in_a_row += 1
         enough = refused and not self._outcomes
-        return "no other will do better" if enough or self._in_a_row >= _ENOUGH else ""
+        return (
+            "every other request would fail the same way"
+            if enough or self._in_a_row >= _ENOUGH
+            else ""
+        )
 
     @property
     def _done(self) -> int:
@@ -99,7 +103,7 @@ class Tally:
             return
         self._last, came = now, self._outcomes.total() + self._failed
         rate, left = came / max(now - self._began, 0.001), max(self._lines.count - self._done, 0)
-        parts = [f"{self._done:,} of {self._lines.count:,}", f"{rate:,.1f} a second"]
+        parts = [f"{self._done:,} of {self._lines.count:,}", f"{rate:,.1f} per second"]
         if self._cost is not None:
             parts.append(f"~${self._cost:.2f}")
         minutes, seconds = divmod(int(left / max(rate, 0.001)), 60)
@@ -114,7 +118,7 @@ class Tally:
         lines, note = self._lines, self._lines.notes.line
         seconds = time.monotonic() - self._began
         outcomes = dict(self._outcomes.most_common())
-        nothing = "none is done" if error else "nothing to do"
+        nothing = "none done" if error else "nothing to do"
         counts = [f"{count:,} {outcome}" for outcome, count in outcomes.items()]
         for count, what in ((self._failed, "failed"), (lines.bad, "bad"), (lines.before, "before")):
             counts += [f"{count:,} {what}"] if count else []
@@ -128,7 +132,7 @@ class Tally:
             items = (f"{name} (line {line}) {took:.1f} s" for took, line, name in slowest)
             note(f"continuation: slowest: {', '.join(items)}")
         if error:
-            note(f"continuation: {error}; the same command goes on from here", "red")
+            note(f"continuation: {error}; run the same command to resume", "red")
         flags = (Exit.PROVIDER, self._failed), (Exit.USAGE, lines.bad), (Exit.NOT_WHOLE, self._cut)
         status = max(status, *(flag for flag, count in flags if count), Exit.WHOLE)
         print_json(
