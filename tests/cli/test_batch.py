@@ -180,7 +180,7 @@ def test_a_terminal_has_a_bar(
         (["run", "--batch", "in.jsonl"], "--out FILE is missing"),
         (["run", "--batch", "in.jsonl", "--out", "o", "--base-url", "h:1"], "must begin with http"),
         (["run", "--batch", os.devnull, "--out", "o"], "write the lines to a file first"),
-        (["run", "--batch", "empty.jsonl", "--out", "o"], "holds no line that is a JSON object"),
+        (["run", "--batch", "empty.jsonl", "--out", "o"], "no line is a JSON object"),
         (["run", "--batch", "none.jsonl", "--out", "o"], "none.jsonl: No such file"),
         (["run", "--batch", "in.jsonl", "--out", "o"], "add --dialect"),
         (["run", "--batch", "in.jsonl", "--out", "no/o", "--model", MODEL], "choose a path"),
@@ -366,9 +366,9 @@ def test_no_file_that_is_read_is_written(sim: Simulator, tmp_path: Path, capsys:
     link.hardlink_to(given)
     before, new = given.read_bytes(), tmp_path / "new"
     assert batch(sim, given, link, "--force") == Exit.USAGE
-    assert "is the file of --batch, which it would spoil" in capsys.readouterr().err
+    assert "this would overwrite the file of --batch" in capsys.readouterr().err
     assert batch(sim, given, new, "--journal", str(new)) == Exit.USAGE
-    assert "is the file of --journal" in capsys.readouterr().err
+    assert "overwrite the file of --journal" in capsys.readouterr().err
     for out in (given, link):
         line = ["finish", str(given), "--requests", str(link), "--out", str(out), "--force"]
         assert main(line) == Exit.USAGE
@@ -585,7 +585,7 @@ def test_results_and_requests_that_do_not_match_are_told(tmp_path: Path, capsys:
         assert main([*line, "--out", str(tmp_path / "out.jsonl")]) == Exit.USAGE
         said = capsys.readouterr().err
         assert len(sim.posts) == 1
-        assert "line 2: the id 'cut' is that of a line before" in said
+        assert "line 2: an earlier line has the id 'cut'" in said
         assert "line 3: 'twice' has two requests in" in said
         assert "line 4: it has no id" in said
         assert (

@@ -125,7 +125,7 @@ def test_the_demo_kills_an_agent_and_the_answer_is_whole(answer: Path, capsys: C
 def test_the_demo_of_a_kill_is_shown_with_a_text(capsys: Capture) -> None:
     for more in (["--tool"], ["--dialect", "gemini"], ["--model", "gpt-5"]):
         assert main(["demo", "--kill", *more]) == Exit.USAGE
-        assert "leave the others out" in capsys.readouterr().err
+        assert "leave out the other options" in capsys.readouterr().err
 
 
 def test_the_demo_tells_every_event_on_a_line_of_its_own(answer: Path, capsys: Capture) -> None:
@@ -146,12 +146,12 @@ def test_a_demo_that_is_not_equal_says_so_and_ends_with_1(
 
 def test_a_limit_that_does_not_cut_is_told_as_such(answer: Path, capsys: Capture) -> None:
     assert main(["demo", "--file", str(answer), "--max-tokens", "90000"]) == Exit.WHOLE
-    assert "a limit of 90000 does not cut it" in capsys.readouterr().out
+    assert "a limit of 90000 does not truncate it" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("content", "complaint"),
-    [(None, "No such file"), (b"caf\xe9", "not UTF-8 text"), (b"short", "too few to be cut")],
+    [(None, "No such file"), (b"caf\xe9", "not UTF-8 text"), (b"short", "too few to be truncated")],
 )
 def test_a_file_the_demo_cannot_show_is_named(
     content: bytes | None, complaint: str, tmp_path: Path, capsys: Capture
@@ -305,7 +305,7 @@ def test_a_dropped_stream_is_told_and_healed(sim: Simulator, capsys: Capture) ->
 def test_a_model_whose_name_tells_no_format_is_refused_with_the_dialects(capsys: Capture) -> None:
     assert main(["run", "go", "--model", "llama"]) == Exit.USAGE
     err = capsys.readouterr().err
-    assert "--model llama: this name does not tell the wire format" in err
+    assert "--model llama: the wire format of this model is unknown" in err
     assert f"add --dialect ({', '.join(names())}), and --base-url URL" in err
 
 
@@ -568,7 +568,7 @@ def test_what_is_no_report_is_named(
         (["--scenario", "cut_call"], "'cut_call': write key=value, or one of whole, cut-text, "),
         (["--scenario", "cut-call, color=red"], "'color=red' is not a setting"),
         (["--file", "/no/such/file"], "--file /no/such/file: No such file"),
-        (["--host", "0.0.0.0"], "listens on 127.0.0.1 only"),
+        (["--host", "0.0.0.0"], "listens only on 127.0.0.1"),
     ],
 )
 def test_a_simulator_that_cannot_start_says_why(

@@ -51,9 +51,9 @@ def test_all_is_well_here(
     assert ("ok", "anthropic.Anthropic can be wrapped") in rows(lines, "wrap")
     assert rows(lines, "configuration") == [("ok", "no file; the built-in defaults apply")]
     assert rows(lines, "self-test") == [
-        ("ok", f"{name}: {', '.join(ANSWERS)}: healed") for name in names()
+        ("ok", f"{name}: {', '.join(ANSWERS)}: completed") for name in names()
     ]
-    clouds = [f"{cloud[0]}.{cloud[1]} (signs with {cloud[3]}): healed" for cloud in CLOUDS]
+    clouds = [f"{cloud[0]}.{cloud[1]} (signs with {cloud[3]}): completed" for cloud in CLOUDS]
     assert rows(lines, "cloud") == [("ok", line) for line in clouds]
     assert rows(lines, "vocabulary")[0][0] in {"ok", "note"}
 
@@ -131,7 +131,7 @@ def test_only_formats_whose_sdk_is_installed_are_tested(
     status, lines = told(capsys)
     assert status == 0
     assert rows(lines, "self-test") == [
-        ("ok", f"{name}: cut-text: healed") for name in names() if not name.startswith("openai")
+        ("ok", f"{name}: cut-text: completed") for name in names() if not name.startswith("openai")
     ]
     for module in ("anthropic", "google.genai"):
         monkeypatch.setitem(sys.modules, module, None)
@@ -164,7 +164,7 @@ def test_what_a_cloud_signs_with_may_be_missing(
     assert status == 0
     missing, healed = rows(lines, "cloud")
     assert (missing[0], missing[1].split(":")[0]) == ("note", "anthropic.AnthropicBedrock")
-    assert (healed[0], healed[1].split(": ")[1]) == ("ok", "healed")
+    assert (healed[0], healed[1].split(": ")[1]) == ("ok", "completed")
 
 
 def test_a_missing_dependency_is_a_problem(

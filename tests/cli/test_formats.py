@@ -107,8 +107,8 @@ def test_the_demo_proves_equality_in_every_format(
     assert len(refused) == out.count("was refused") == one.name.startswith("openai")
 
 
-LOOKS_COMPLETE = "looks complete: in the SDK's message its input has the keys: path\n"
-NO_JSON = "in the SDK's answer its arguments are text that is no JSON"
+LOOKS_COMPLETE = "looks complete: its input in the SDK's message has the keys path\n"
+NO_JSON = "its arguments in the SDK's answer are not valid JSON"
 
 
 @pytest.mark.parametrize("one", EVERY)
@@ -157,7 +157,7 @@ def test_the_demo_takes_the_format_of_the_model(
     model: str, told: str, answer: Path, capsys: Capture
 ) -> None:
     assert main(["demo", "--file", str(answer), "--model", model]) == Exit.WHOLE
-    assert f"1. {told}, as it is" in capsys.readouterr().out
+    assert f"1. {told}, unwrapped" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("one", EVERY)
@@ -209,7 +209,7 @@ def test_a_cut_answer_ends_with_1_and_the_formats_own_word(
     one: FormatDriver, sim: Simulator, capsys: Capture
 ) -> None:
     assert go(one, sim, "--max-tokens", "100") == Exit.NOT_WHOLE
-    assert f"not whole: {one.stop_name} {CUT[one.name]}" in capsys.readouterr().err
+    assert f"is incomplete: {one.stop_name} {CUT[one.name]}" in capsys.readouterr().err
 
 
 def test_what_became_of_an_answer_is_told_once(

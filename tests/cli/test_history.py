@@ -196,8 +196,8 @@ def test_repair_overwrites_nothing(tmp_path: Path, capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        (["other.jsonl", "--out", "x.jsonl"], "is for one PATH, and there are 2"),
-        (["--out", "no/such/x.jsonl"], "there is no folder"),
+        (["other.jsonl", "--out", "x.jsonl"], "works with one PATH, but there are 2"),
+        (["--out", "no/such/x.jsonl"], "does not exist; create it"),
     ],
 )
 def test_out_that_cannot_be_is_refused_before_anything_is_read(

@@ -154,7 +154,7 @@ def test_a_file_is_resumed_where_it_ran_ahead_of_the_journal(
         assert out.read_text() == TEXT
         out.write_text("Somebody's own text.")
         assert main(run) == Exit.NOT_WHOLE
-        assert "has another text than the journal" in capsys.readouterr().err
+        assert "its text differs from the journal's" in capsys.readouterr().err
         assert out.read_text() == "Somebody's own text."
         assert main([*run, "--force"]) == Exit.WHOLE
         assert out.read_text() == TEXT
@@ -189,9 +189,12 @@ def test_an_answer_that_is_not_whole_is_continued(
 @pytest.mark.parametrize(
     ("more", "complaint"),
     [
-        (["--set", "enabled=false"], "no answer is kept with enabled = false"),
+        (["--set", "enabled=false"], "no answer is recorded with enabled = false"),
         (["--max-tokens", "100"], "add --set leave_limits_below=100"),
-        (["--journal", "{tmp}/out.txt", "--out", "{tmp}/out.txt"], "is the file of --journal"),
+        (
+            ["--journal", "{tmp}/out.txt", "--out", "{tmp}/out.txt"],
+            "overwrite the file of --journal",
+        ),
         (["--journal", "{tmp}/text"], "--journal "),
         (["--journal", "mysql://u:secret@h/d"], "--journal "),
     ],

@@ -225,7 +225,7 @@ def test_wrong_usage_ends_with_2_and_makes_no_file(tmp_path: Path, capsys: Captu
     with pytest.raises(SystemExit) as wrong:
         main(["sessions", "prune", str(file), "--older", "long"])
     assert wrong.value.code == 2
-    assert "is no age" in capsys.readouterr().err
+    assert "is not an age" in capsys.readouterr().err
 
 
 def test_prune_removes_what_is_silent_and_nobody_owns(

@@ -59,7 +59,7 @@ def test_what_is_piped_stands_before_the_prompt(
         (b"", [" "], "PROMPT is empty"),
         (b"\x89PNG\r\n\x1a\n\0", ["Why?"], "not UTF-8 text (invalid start byte at byte 0)"),
         ("Straße".encode("utf-16"), ["Why?"], "standard input: not UTF-8 text"),
-        ("plain".encode("utf-16-le"), ["Why?"], "a NUL character after 1 others"),
+        ("plain".encode("utf-16-le"), ["Why?"], "a NUL character at position 1"),
     ],
 )
 def test_what_is_no_text_is_refused(
@@ -105,7 +105,7 @@ def test_a_pipe_that_stays_open_is_told(sim: Simulator) -> None:
     with subprocess.Popen(run, stdin=read, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as one:
         os.close(read)
         assert one.stderr is not None
-        assert b"reading standard input until it ends" in one.stderr.readline()
+        assert b"waiting for standard input to end" in one.stderr.readline()
         os.write(write, b"late")
         os.close(write)
         assert one.wait(60) == Exit.WHOLE
@@ -133,7 +133,7 @@ RUN = ["run", "p", "--model", MODEL]
     ("line", "complaint"),
     [
         ([*RUN, "--force"], "--force: has no effect without --out FILE"),
-        ([*RUN, "--concurrency", "3"], "--concurrency: is for --batch"),
+        ([*RUN, "--concurrency", "3"], "--concurrency: works only with --batch"),
         (["report", "r.json", "--force"], "--force: has no effect without --out PATH"),
         (["report", "r.json", "--html", "--json"], "add --out PATH"),
         (["limits", "--set", "clamp=true"], "--set: has no effect without MODEL"),
@@ -150,7 +150,7 @@ def test_a_flag_without_effect_is_refused(line: list[str], complaint: str, capsy
 @pytest.mark.parametrize(
     ("more", "complaint"),
     [
-        (["--max-tokens", "300"], "--max-tokens: has no effect, for no line of"),
+        (["--max-tokens", "300"], "--max-tokens: has no effect, because no line of"),
         (["--system", "s"], "--system: has no effect"),
         (["--model", MODEL], "--model: has no effect"),
     ],

@@ -162,7 +162,7 @@ def test_a_file_in_use_is_copied_by_the_command(
             assert copied.call(CALL, pytest.fail) == "written"
         journal.call({**CALL, "id": "d"}, lambda _: "later")
         assert main(["sessions", "copy", str(path), str(to)]) == 2
-    assert "there is a file of this name" in capsys.readouterr().err
+    assert "the file exists" in capsys.readouterr().err
     with Journal(to, "s") as copied:
         assert list(copied._state.calls) == ["c"]
 
