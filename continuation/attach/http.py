@@ -73,7 +73,7 @@ _AT_ONCE = 32_768
 """Below this size in bytes `Work` takes milliseconds and is done without a thread."""
 _LARGE = 1_000_000
 """Above this size in bytes reading a request takes tens of milliseconds: a thread does it."""
-_NO_AUTH = "the client's auth did not say who asks"
+_NO_AUTH = "the client's auth added no credential; the request counts as anonymous"
 _REOPENED = "Cannot reopen a client instance, once it has been closed."
 
 
@@ -560,7 +560,7 @@ class _StandIn:
             timeout = request.extensions.get("timeout", {}).get("read")
             return self.engine.begin(dialect, asking, timeout, asked)
         except Exception:
-            logger.exception("the request could not be read; it is sent as it is")
+            logger.exception("internal error: the request could not be read; it is sent unchanged")
             return None
 
     def _take_open(self) -> list[Any]:

@@ -275,7 +275,7 @@ class Session:
 
         They end it validly where it stands; if none are known, the unsent bytes of the provider.
         """
-        logger.error("internal error, the answer ends as it stands", exc_info=bug)
+        logger.error("internal error: the answer ends with the text that arrived", exc_info=bug)
         self._broken = True
         outcome = Outcome.PARTIAL if self._attached else Outcome.UNTOUCHED
         self._report(outcome, f"internal error: {type(bug).__name__}")
@@ -288,7 +288,7 @@ class Session:
         try:
             self._turn.recorder.finish(outcome, reason)
         except Exception:
-            logger.exception("the report could not be written")
+            logger.exception("internal error: the report could not be written")
 
     # --- requests and responses ----------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
 from continuation.chains.stores import MONTH, Entry, Key, StoreDown, check_bounds, decode, rows
+from continuation.logs import line
 
 logger = logging.getLogger("continuation")
 T = TypeVar("T")
@@ -282,17 +283,17 @@ class SqliteStore:
         except OSError as error:
             self._give_up(error)
             return
-        logger.warning("chains: %s is damaged and was set aside as %s", self._path, aside.name)
+        logger.warning("chain store damaged: store=%s renamed=%s", self._path, aside.name)
 
     def _give_up(self, error: Exception) -> None:
         self._usable = False
         reason = error.strerror if isinstance(error, OSError) else error
-        logger.warning("chains: %s is not used: %s", self._path, reason)
+        logger.warning("%s", line("chain store unavailable", store=self._path, reason=reason))
 
     def _warn(self, error: Exception) -> None:
         level = logging.DEBUG if self._warned else logging.WARNING
         self._warned = True
-        logger.log(level, "chains: %s could not be read or written: %s", self._path, error)
+        logger.log(level, "%s", line("chain store unavailable", store=self._path, reason=error))
 
 
 @contextmanager

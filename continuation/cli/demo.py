@@ -70,9 +70,10 @@ def add_to(commands: Commands) -> None:
         metavar="PATH",
         help="let the model recite this UTF-8 file (default: _pydecimal.py of Python, >200 kB)",
     )
+    models = ", ".join(dict.fromkeys(one.model for one in offered()))
     parser.add_argument(
         "--model",
-        help=f"simulate this model (default: {', '.join(dict.fromkeys(one.model for one in offered()))})",
+        help=f"simulate this model (default: {models})",
     )
     parser.add_argument(
         "--max-tokens",

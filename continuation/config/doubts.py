@@ -42,7 +42,7 @@ def about_glob(title: str, glob: str) -> Iterator[tuple[str, bool]]:
         return
     near = _near(names)
     hint = f"; did you mean {near!r}?" if near else ""
-    yield f"{title}: fits no model in our table{hint}", bool(near)
+    yield f"{title}: no known model matches{hint}", bool(near)
 
 
 def _near(names: Iterable[str]) -> str:
@@ -96,10 +96,13 @@ def about_environment() -> Iterator[tuple[str, bool]]:
             continue
         rest = name.removeprefix(_PREFIX)
         if rest != name and rest.lower() in (*KEYS, *ALIASES):
-            hint = f"no policy is read from there; write {rest.lower()} into the file that"
+            hint = f"policies are not read from it; write {rest.lower()} into the file that"
             yield f"environment variable {name}: {hint} {VARIABLES[0]} names", True
         elif near := _variable(name, rest):
-            yield f"environment variable {name}: is not read; did you mean {near}?", True
+            yield (
+                f"environment variable {name}: it is not read; did you mean {near}?",
+                True,
+            )
 
 
 def _variable(name: str, rest: str) -> str:

@@ -479,7 +479,7 @@ class Attempts:
         )
         yield work
         if isinstance(work.error, FunctionFailed):
-            logger.error("%s; the history stays as it is", work.error, exc_info=work.error)
+            logger.error("history unchanged: %s", work.error, exc_info=work.error)
             self.recorder.failed = str(work.error)
             return None
         if work.error is not None:

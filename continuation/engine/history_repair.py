@@ -144,7 +144,7 @@ def repaired(
         _left_alone.add(request)
         raise
     except history.NewSessionWanted as left:
-        logger.debug("the history is left as it is: %s", left)
+        logger.debug("history unchanged: %s", left)
         _left_alone.add(request)
         return None
     if not changes:
@@ -172,9 +172,9 @@ def _named(function: object) -> str:
 
 def _log(changes: list[Change], code: str, tag: str, *, warn: bool) -> None:
     if warn:
-        logger.warning("the history was repaired (%s; changes: %d)", code, len(changes))
+        logger.warning("history repaired: code=%s changes=%d", code, len(changes))
     if warn and any(change.what == "drop_block" for change in changes):
-        logger.warning("blocks of type %r were dropped: the server does not know them", tag)
+        logger.warning("history repaired: unknown_blocks=%r (removed)", tag)
     for change in changes if logger.isEnabledFor(logging.DEBUG) else ():
         logger.debug("%s at %s: %s", change.what, change.where, change.why)
 

@@ -224,8 +224,8 @@ class Gateway:
         except Exception as error:
             sent = error
             if not isinstance(sent, GatewayError):
-                logger.exception("internal error of the gateway")
-                sent = GatewayError(500, "an error of the gateway's own; its log says more")
+                logger.exception("internal error: the gateway answered 500")
+                sent = GatewayError(500, "internal error of the gateway; see its log")
             if not caller.started:
                 closes = sent.status in _CLOSING and not caller.unread  # else `start` says so
                 close = [(b"connection", b"close")] if closes else []

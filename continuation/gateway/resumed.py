@@ -21,6 +21,7 @@ import httpx2
 from continuation.attach.journaled import TurnLog, begin_turn_async
 from continuation.config.gateway import GatewayTable
 from continuation.engine.turn import Turn
+from continuation.logs import line
 
 if TYPE_CHECKING:
     from continuation.journal.half import HalfTurn
@@ -112,7 +113,7 @@ class Resumed:
     def _unavailable(self, reason: object) -> None:
         now = time.monotonic()
         if now >= self._not_before:  # logged once for all that wait
-            logger.warning("[gateway] journal: no turn is kept for now: %s", reason)
+            logger.warning("%s", line("gateway journal unavailable", reason=reason))
         self._not_before = now + _RETRY_AFTER
 
     def _open(self, table: GatewayTable, digest: str) -> HalfTurn | None:

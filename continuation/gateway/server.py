@@ -221,9 +221,9 @@ class Server(uvicorn.Server):
             self._hung_up = False
             try:
                 self._gateway.reload(self._reread())
-                logger.warning("the configuration was read again")
+                logger.warning("configuration reloaded")
             except Exception as error:
-                logger.error("the configuration stays as it was: %s", error)
+                logger.error("configuration unchanged: %s", error)
         self.should_exit = self.should_exit or monotonic() >= self._leaving
         return await super().on_tick(counter)
 
@@ -233,7 +233,7 @@ class Server(uvicorn.Server):
             self._gateway.drain(0)
         seconds = math.ceil(self._gateway.table.drain_seconds)
         if (streams := self._gateway.streams) and not self.force_exit:
-            message = "requests under way: %d, for %d s, or until the signal comes again"
+            message = "shutting down: requests=%d seconds=%d (a second signal stops at once)"
             logger.warning(message, streams, seconds)
         self.config.timeout_graceful_shutdown = seconds
         await super().shutdown(sockets)

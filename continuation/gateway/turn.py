@@ -129,10 +129,10 @@ class GatewayTurn:
             lease.take_parsed(len(raw), values)
         else:
             logger.warning(
-                "a body of %d bytes for /%s is relayed as it came: it has more than %d JSON values "
-                "(max_json_values)",
-                len(raw),
+                "request relayed unchanged: upstream=%s bytes=%d "
+                'reason="it has more than %d JSON values (max_json_values)"',
                 upstream,
+                len(raw),
                 most,
             )
         name, note = gateway.turns.begin(upstream)

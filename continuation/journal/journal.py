@@ -40,6 +40,7 @@ from continuation.journal.store import (
     Statement,
     follow,
 )
+from continuation.logs import line
 from continuation.policy import is_url
 from continuation.types import Json, Outcome
 from continuation.wire.json_values import dumps
@@ -183,11 +184,16 @@ class Journal(SessionReader):
         reason = self._store.reason(error)
         if isinstance(error, Fenced):
             if not isinstance(self._fault, Fenced):
-                logger.warning("journal %s: %s", self.session, reason)
+                logger.warning("%s", self._not_durable(reason))
         elif self._fault is None:
-            logger.warning("journal %s: not durable from here on: %s", self.session, reason)
+            logger.warning("%s", self._not_durable(reason))
         self._fault = error
         return reason
+
+    def _not_durable(self, reason: str) -> str:
+        """Return the log line for a write that failed; `reason`: why and, after `; `, a remedy."""
+        why, _, remedy = reason.partition("; ")
+        return line("journal not durable", session=self.session, reason=why, remedy=remedy)
 
     @property
     def pointer(self) -> dict[str, str | int]:
@@ -278,8 +284,8 @@ class Journal(SessionReader):
         with self._lock:
             if self._live is not None and not (self._live.ended or self._live.caller_left):
                 logger.warning(
-                    "journal %s: a turn is running; another one beside it is not kept, "
-                    "use journal.child(...) for it",
+                    'answer not recorded: session=%s reason="another turn of this session is '
+                    'running" remedy="use journal.child(...)"',
                     self.session,
                 )
                 return None
@@ -393,9 +399,7 @@ class Journal(SessionReader):
     def _note_repair(self, changes: int) -> None:
         key = str(self._state.turns[-1].number) if self._state.turns else ""
         if key not in self._state.repaired:
-            logger.warning(
-                "journal %s: the history was closed (changes: %d)", self.session, changes
-            )
+            logger.warning("history repaired: session=%s changes=%d", self.session, changes)
             if not self.readonly and not self._closed:
                 self._append(("repair", key, None), durable=False)
 

@@ -303,5 +303,8 @@ class Settling:
                 raise
             name, kind = self._journal.session, type(error).__name__
             logger.warning(
-                "journal %s: tool %s raised %s, which is its result", name, call.name, kind
+                "tool failed: session=%s tool=%s error=%s (recorded as its result)",
+                name,
+                call.name,
+                kind,
             )

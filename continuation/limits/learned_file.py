@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from continuation.limits import Learned
+from continuation.logs import line
 
 logger = logging.getLogger("continuation")
 
@@ -86,7 +87,7 @@ class LearnedFileSync:
             try:
                 current = read(self._path)
                 if current.salt != self._learned.salt:
-                    self._give_up(ValueError("it was made anew by somebody else"))
+                    self._give_up(ValueError("another process replaced it"))
                     return
                 local = cast("dict[Key, dict[str, Any]]", self._learned.facts())
                 own = {key: facts for key, facts in local.items() if max(map(len, key)) <= LONGEST}
@@ -102,21 +103,21 @@ class LearnedFileSync:
         self._usable = False
         reason = error.strerror if isinstance(error, OSError) else error
         if not self._path.parent.is_dir():
-            reason = f"there is no folder {self._path.parent}, and it cannot be created"
-        logger.warning("learned_file %s is not used: %s", self._path, reason)
+            reason = f"the folder {self._path.parent} does not exist and cannot be created"
+        logger.warning("%s", line("learned file unavailable", path=self._path, reason=reason))
 
 
 def read(path: Path) -> LearnedFile:
     """Return what a file holds. Raises `OSError`, and `ValueError` if it is damaged or not ours."""
     if path.stat().st_size > _LARGEST:
-        raise ValueError("it is too large to be a file of ours")
+        raise ValueError("it is too large to be a learned file")
     try:
         document: Any = json.loads(path.read_bytes())
         if document[_MARK] != _VERSION:
             raise ValueError
         salt, items = bytes.fromhex(document["salt"]), document["lessons"][-MOST:]
     except (ValueError, LookupError, TypeError) as error:
-        raise ValueError("it is damaged, or no file of ours; delete it to begin anew") from error
+        raise ValueError("it is damaged or not a learned file; delete it to start again") from error
     lessons: dict[Key, dict[str, Any]] = {}
     for item in items:
         # A lesson that is not valid is skipped.

@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from continuation.ledger import Attempt, Lesson
+from continuation.logs import line
 from continuation.policy import Policy
 from continuation.reports.report import CallReport, Report, SeamReport
 from continuation.types import Change, Mode, Outcome, Usage
@@ -20,21 +21,21 @@ _REMEDIES = {
     "max_turn_seconds spent": "raise max_turn_seconds",
     "max_turn_output_tokens spent": "raise max_turn_output_tokens",
     "max_attempts spent": "raise max_attempts",
-    "the caller's timeout is spent": "raise the call's timeout, or stream it",
+    "the caller's timeout is spent": "raise the call's timeout, or stream the answer",
     "all recoveries used": "raise max_recoveries",
-    "context window full": "shorten what is sent",
-    "cut after a function call": "run it, and go on with its result",
-    "stream dropped after a function call": "run it, and go on with its result",
+    "context window full": "shorten the request",
+    "truncated after a function call": "run the call, and continue with its result",
+    "stream dropped after a function call": "run the call, and continue with its result",
 }
 """Reason of a report -> what helps."""
-_CUT_CALL = "a function call was cut at the ceiling"
+_CUT_CALL = "a function call was truncated at the ceiling"
 _THOUGHT = "thinking used the whole limit: no visible text"
-_THOUGHT_LESS = "cut at the ceiling, no visible text, less thinking asked for"
+_THOUGHT_LESS = "truncated at the ceiling, no visible text, less thinking allowed"
 """The row of the decision table whose attempt the policy `less_thinking` makes."""
 _BY_OUTCOME = {
-    Outcome.PARTIAL: "ask again for what is missing",
-    Outcome.TRUNCATED: "ask for less at once",
-    Outcome.STALLED: "ask again in other words",
+    Outcome.PARTIAL: "send the request again, for the part that is missing",
+    Outcome.TRUNCATED: "request a shorter answer",
+    Outcome.STALLED: "change the wording of the request",
 }
 
 
@@ -122,10 +123,11 @@ def account(report: Report) -> str:
 def read(data: Mapping[str, Any]) -> Report:
     """Read a report from the document that `as_dict` returned; see `Report.from_dict`."""
     if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - from JSON
-        raise ValueError(f"this is no report of a turn: a {type(data).__name__}, not an object")
+        kind = type(data).__name__
+        raise ValueError(f"this is not a report of a turn: it must be an object, not {kind}")
     needed = (item.name for item in fields(Report) if item.default is item.default_factory)
     if missing := [name for name in needed if name not in data]:
-        raise ValueError(f"this is no report of a turn: it does not say its {', '.join(missing)}")
+        raise ValueError(f"this is not a report of a turn: it has no {', '.join(missing)}")
     parts = (
         ("attempts", Attempt), ("seams", SeamReport), ("learned", Lesson),
         ("repairs", Change), ("calls", CallReport),
@@ -136,7 +138,7 @@ def read(data: Mapping[str, Any]) -> Report:
         }
         return _make(Report, {**data, **lists, "rows": tuple(data.get("rows", ()))})
     except (TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"this is no report of a turn: {error}") from error
+        raise ValueError(f"this is not a report of a turn: {error}") from error
 
 
 def _make(kind: type[T], data: Mapping[str, Any]) -> T:
@@ -160,25 +162,40 @@ def remedy(report: Report, policy: Policy | None = None) -> str:
         how = policy.truncated_tool_call if policy else report.calls[-1].how if report.calls else ""
         others = [repr(way) for way in ("retry_smaller", "complete") if way != how]
         ways = " or ".join(others).replace("'", '"')
-        return f"set truncated_tool_call = {ways}, or ask for less in one call"
+        return f"set truncated_tool_call = {ways}, or request smaller calls"
     if report.reason == _THOUGHT:
         tried = _THOUGHT_LESS in report.rows or (policy is not None and policy.less_thinking)
         more = "" if tried else "set less_thinking = true, or "
-        return f"{more}lower the effort or the budget of its thinking"
+        return f"{more}lower the effort or the budget for thinking"
     return _REMEDIES.get(report.reason or "") or _BY_OUTCOME.get(report.outcome, "")
 
 
 def log(report: Report, policy: Policy | None = None) -> None:
-    """Log a turn that was cut: healed as info, else a warning with advice. Never its text."""
-    count = report.characters
-    held = "" if count is None else f", {plural(count, 'character')} in hand"
+    """Log a turn that was truncated: as info if completed, else a warning with advice.
+
+    Never its text.
+    """
+    attempts, sizes = len(report.attempts), {"characters": report.characters}
+    stop = {"stop_reason": report.stop, "synthetic": "true" if report.synthetic else None}
     if report.outcome is Outcome.HEALED:
-        logger.info("%s: %s%s", report.model, summary(report), held, extra={"report": report})
+        text = line("answer completed", model=report.model, attempts=attempts, **stop, **sizes)
+        logger.info("%s", text, extra={"report": report})
         return
-    # Who leaves an answer half-way knows that it is not whole.
+    # A caller who leaves an answer half-way knows that it is incomplete.
     level = logging.INFO if report.reason == "closed by the caller" else logging.WARNING
-    arguments = (report.model, summary(report), held, remedy(report, policy))
-    logger.log(level, "%s: %s%s: %s", *arguments, extra={"report": report})
+    reason, error = why(report), report.attempts[-1].error if report.attempts else report.error
+    text = line(
+        "answer incomplete",
+        model=report.model,
+        outcome=report.outcome,
+        reason=reason,
+        error=error if error and error not in (reason or "") else None,
+        attempts=attempts,
+        **stop,
+        **sizes,
+        remedy=remedy(report, policy),
+    )
+    logger.log(level, "%s", text, extra={"report": report})
 
 
 def cost(report: Report) -> float | None:

@@ -298,7 +298,7 @@ class TruncatedAnswerError(Exception):
 
         count = plural(len(text), "character")
         super().__init__(
-            f"the answer is not whole: {report.outcome} ({report.reason}), {count} in hand"
+            f"the answer is incomplete: {report.outcome} ({report.reason}), {count} received"
         )
 
 
@@ -385,7 +385,7 @@ def report(thing: object) -> Report | None:
     name = _id_of(thing)
     if name is None:
         raise TypeError(
-            f"{type(thing).__name__} carries no id; give the message or raw response the "
+            f"{type(thing).__name__} has no id; pass the message or raw response that the "
             "SDK returned, its stream, its error, or the id itself, or use last_report()"
         )
     with _lock:
@@ -507,7 +507,7 @@ class Recorder:
             self._on_event(event)
         except Exception:
             name = getattr(self._on_event, "__qualname__", type(self._on_event).__qualname__)
-            logger.exception("on_event, the function %s, raised; the turn continues", name)
+            logger.exception("on_event failed: function=%s; the answer continues", name)
 
     def seam(self, at: int, verdict: Verdict, argument: str | None = None) -> None:
         """Note the seam of the last attempt; `at`: characters of text before it."""
@@ -565,7 +565,7 @@ class Recorder:
             try:
                 self._spans.finish(report)
             except Exception:
-                logger.exception("the spans could not be made; the turn goes on")
+                logger.exception("spans unavailable; the answer continues")
         _keep(report, self.given)
         level = logging.INFO if outcome is Outcome.HEALED else logging.WARNING
         if outcome in _LOGGED and logger.isEnabledFor(level):

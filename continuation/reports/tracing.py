@@ -182,7 +182,7 @@ def begin(headers: Mapping[str, str], *, always: bool) -> Spans | None:
         reason = f"{type(error).__name__}: {error}"
         if reason not in _logged:
             _logged.add(reason)
-            logger.warning("no spans: %s", reason)
+            logger.warning("spans unavailable: reason=%s", reason)
         return None
 
 

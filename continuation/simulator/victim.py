@@ -24,8 +24,8 @@ def kill(victim: Victim, connection: socket.socket) -> None:
         return
     pid = victim.pid if isinstance(victim, Popen) else victim or _asker(connection)
     if pid is None or pid == os.getpid():
-        why = "it is this one" if pid else "it cannot be told from here"
-        logger.error("kill: no process is killed, for %s; set the simulator's `victim`", why)
+        why = "it is this process" if pid else "its process is unknown"
+        logger.error("no process was killed: %s; set the simulator's `victim`", why)
         return
     with suppress(ProcessLookupError):
         os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))

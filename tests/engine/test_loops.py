@@ -33,7 +33,7 @@ SCRIPTS: dict[str, Sequence[Reply]] = {
     "failed recovery": [cut(STORY), *[REFUSED] * 4],
     "empty recovery": [cut(STORY[:20]), *[end("")] * 4],
     "dropped": [end(STORY, drop=6, deltas=4), end(STORY[12:])],
-    "dropped for good": [end(STORY, drop=6, deltas=4), *[REFUSED] * 4],
+    "dropped, no resumption left": [end(STORY, drop=6, deltas=4), *[REFUSED] * 4],
     "only thinking": [cut(Thinking("Hm"))] * 4,
     "nothing": [cut()] * 4,
     "all recoveries used": [cut(f"{n}. {STORY}") for n in range(6)],

@@ -224,7 +224,7 @@ def scenes(table: str) -> list[Scene]:
 
 SCENES: list[Scene] = [
     *scenes("""
-a recovery failed, and a budget is spent | cut thought fox; 400 | top max_attempts=2
+a recovery failed, and a budget is used up | cut thought fox; 400 | top max_attempts=2
   | partial, fox, posts=2, prompts=1 | max_attempts spent
 a recovery failed for good | cut thought fox; 400; 400; 400 | top
   | partial, fox, posts=2, prompts=1 | recovery failed
@@ -232,54 +232,56 @@ a recovery was refused | cut thought fox; refusal | top two
   | partial, fox, posts=2, prompts=1 | the model refused to continue
 a recovery was refused | cut thought fox; refusal | top others
   | partial, fox, cut, posts=2, prompts=1 | the model refused to continue
-a recovery only said the same again | cut same; cut same | top
+a recovery only repeated earlier text | cut same; cut same | top
   | stalled, same twice, cut, posts=2, prompts=1
 a recovery had nothing to add | cut jumps; end | top | healed, jumps, posts=2, prompts=1
-a recovery showed that nothing is left | cut fox; end; end | prefilled model_max_output_tokens=1000
+a recovery proved that the text is complete | cut fox; end; end
+  | prefilled model_max_output_tokens=1000
   | healed, fox, posts=3, prompts=1
-a recovery showed that nothing is left | cut fox; end; end | top chat vendor=vllm
+a recovery proved that the text is complete | cut fox; end; end | top chat vendor=vllm
   | healed, fox, posts=3, prompts=1
-a prefill was not gone on from | cut fox; end; end rest | prefilled model_max_output_tokens=1000
+a prefill was not continued | cut fox; end; end rest | prefilled model_max_output_tokens=1000
   | healed, healed, posts=3, prompts=1
-a prefill was not gone on from | cut fox; end; end rest | top chat vendor=vllm
+a prefill was not continued | cut fox; end; end rest | top chat vendor=vllm
   | healed, healed, posts=3, prompts=1
 a recovery was empty | cut fox; end | top | partial, fox, posts=2, prompts=1
 ended normally after a later attempt | cut thought fox; end rest | top
   | healed, healed, posts=2, prompts=1
 ended normally | calling thought fox whole | | complete, fox, calls
 dropped before the first event | end fox drop=0 | | failed, , fails
-a budget is spent, a call was cut | cut fox half | max_turn_output_tokens=1 | partial, ~noted, cut
-a budget is spent, a stream dropped | lines | streams drop=8 max_turn_output_tokens=1
+a budget is used up, a call is truncated | cut fox half | max_turn_output_tokens=1
+  | partial, ~noted, cut
+a budget is used up, the stream dropped | lines | streams drop=8 max_turn_output_tokens=1
   | partial, ~begun
-a budget is spent | cut thought fox | max_turn_output_tokens=1 | partial, fox, cut
-dropped behind a checkpoint | lines | hops streams deltas=40 checkpoint=3 drop=6
+a budget is used up | cut thought fox | max_turn_output_tokens=1 | partial, fox, cut
+dropped after a continuation token | lines | hops streams deltas=40 checkpoint=3 drop=6
   | healed, lines, posts=2
 dropped, visible text, no call | lines | streams drop=8 | healed, lines, posts=2, raises, prompts=1
-dropped for good | lines | streams drop=8 max_drop_recoveries=0 | partial, ~begun
-a hop ended with a token | longer | hops hop=400 | healed, longer, posts=5
-a hop ended without a new token | cut once; CONTINUATION was; 400 | hops
+dropped, no resumption left | lines | streams drop=8 max_drop_recoveries=0 | partial, ~begun
+a step of the provider ended with a token | longer | hops hop=400 | healed, longer, posts=5
+a step of the provider ended without a new token | cut once; CONTINUATION was; 400 | hops
   | partial, once was, cut, posts=3
-cut, the provider gave a token | longer | hops | healed, longer, posts=2
-cut below the ceiling, nothing shown | cut eaten; calling thought fox whole | streams
+truncated, with a token of the provider | longer | hops | healed, longer, posts=2
+truncated below the ceiling, nothing delivered | cut eaten; calling thought fox whole | streams
   | healed, fox, calls, posts=2, raises
-cut below the ceiling, nothing shown | cut who; calling thought fox whole | bodies
+truncated below the ceiling, nothing delivered | cut who; calling thought fox whole | bodies
   | healed, fox, calls, posts=2, raises
-cut below the ceiling, text shown, then a call
+truncated below the ceiling, text delivered, then a call
   | cut thought fox half; calling thought again whole | streams
   | healed, again, calls, posts=2, raises
-cut below the ceiling, text shown | cut thought fox; calling rest whole | streams
+truncated below the ceiling, text delivered | cut thought fox; calling rest whole | streams
   | healed, healed, calls, posts=2, raises, prompts=1
-cut at the ceiling, a call cut, guidance asked for | cut fox half; calling pieces whole
+truncated at the ceiling, a call, to be made smaller | cut fox half; calling pieces whole
   | top truncated_tool_call=retry_smaller | healed, in pieces, calls, posts=2
-cut at the ceiling, a call cut | cut thought fox half | top | truncated, ~noted
-cut at the ceiling, no visible text | cut eaten | top | truncated, | thinking
-cut at the ceiling, visible text | cut thought fox; calling rest whole | top
+truncated at the ceiling, a call | cut thought fox half | top | truncated, ~noted
+truncated at the ceiling, no visible text | cut eaten | top | truncated, | thinking
+truncated at the ceiling, visible text | cut thought fox; calling rest whole | top
   | healed, healed, calls, posts=2, prompts=1
-cut, all recoveries used | cut thought fox | top max_recoveries=0 | truncated, fox
+truncated, all recoveries used | cut thought fox | top max_recoveries=0 | truncated, fox
 """),
     *(
         Scene(
-            row="the context window is full" + (", a call was cut" if call else ""),
+            row="the context window is full" + (", a call is truncated" if call else ""),
             script=[end(FOX, *call, stop="model_context_window_exceeded", **more)],
             provider=provider,
             formats=[dialect],
@@ -301,7 +303,7 @@ cut, all recoveries used | cut thought fox | top max_recoveries=0 | truncated, f
     *by_format(
         THINKS,
         lambda more: {
-            "row": "dropped, nothing in hand, none left",
+            "row": "dropped, no text yet, no resend left",
             "script": [end(Thinking("Hm " * 10), FOX, deltas=6, drop=1)] * 4,
             "more": more,
             "ways": STREAMS,
@@ -313,7 +315,7 @@ cut, all recoveries used | cut thought fox | top max_recoveries=0 | truncated, f
     *by_format(
         BETWEEN,
         lambda drop: {
-            "row": "dropped behind calls that are whole",
+            "row": "dropped after complete calls",
             "script": [replace(CALLING, drop=drop)],
             "ways": STREAMS,
             "outcome": Outcome.PARTIAL,
@@ -324,7 +326,7 @@ cut, all recoveries used | cut thought fox | top max_recoveries=0 | truncated, f
     *by_format(
         ONLY_CALLS,
         lambda broken: {
-            "row": "dropped, nothing shown, no text to go on from",
+            "row": "dropped, nothing delivered, no text to continue",
             "script": [broken, calling(WHOLE)],
             "ways": STREAMS,
             "outcome": Outcome.HEALED,
@@ -335,7 +337,7 @@ cut, all recoveries used | cut thought fox | top max_recoveries=0 | truncated, f
     *by_format(
         IN_A_CALL,
         lambda broken: {
-            "row": "dropped, text shown, then a call",
+            "row": "dropped, text delivered, then a call",
             "script": [broken, calling(FOX, WHOLE)],
             "ways": STREAMS,
             "outcome": Outcome.HEALED,
@@ -347,7 +349,7 @@ cut, all recoveries used | cut thought fox | top max_recoveries=0 | truncated, f
     *by_format(
         IN_A_CALL,
         lambda broken: {
-            "row": "dropped, a call stays cut",
+            "row": "dropped, a call stays truncated",
             "script": [broken],
             "policy": replace(FAST, max_drop_recoveries=0),
             "ways": STREAMS,
@@ -359,7 +361,7 @@ cut, all recoveries used | cut thought fox | top max_recoveries=0 | truncated, f
     ),
     *(
         Scene(
-            row="cut behind calls that are whole",
+            row="truncated after complete calls",
             script=[cut(FOX, WHOLE)],
             formats=formats,
             ways=ways,
@@ -371,7 +373,7 @@ cut, all recoveries used | cut thought fox | top max_recoveries=0 | truncated, f
     ),
     *(
         Scene(
-            row=f"cut at the ceiling, a call cut{row}, to be completed",
+            row=f"truncated at the ceiling, a {row}, to be completed",
             # Its last words are not told to the model, which repeats some and goes on.
             script=[HALF_LONG] * (posts - 1) + [end(Text(LONG_CALL[700:-2]))],
             policy=replace(FAST, truncated_tool_call="complete", complete_seams="any"),
@@ -384,16 +386,16 @@ cut, all recoveries used | cut thought fox | top max_recoveries=0 | truncated, f
             posts=posts,
         )
         for row, formats, ways, posts in (
-            (" that came parsed", FORMATS[:1], BODIES, 3),
-            ("", FORMATS[:1], BODIES, 3),
-            ("", FORMATS[:1], STREAMS, 2),
-            ("", FORMATS[1:3], ANYHOW, 2),
+            ("parsed call", FORMATS[:1], BODIES, 3),
+            ("call", FORMATS[:1], BODIES, 3),
+            ("call", FORMATS[:1], STREAMS, 2),
+            ("call", FORMATS[1:3], ANYHOW, 2),
         )
     ),
     *by_format(
         UNKNOWN,
         lambda block: {
-            "row": "cut at the ceiling, the turn cannot be gone on from",
+            "row": "truncated at the ceiling, the turn cannot be continued",
             "script": [cut(FOX, Raw(block))],
             "at_ceiling": True,
             "outcome": Outcome.TRUNCATED,
@@ -403,7 +405,7 @@ cut, all recoveries used | cut thought fox | top max_recoveries=0 | truncated, f
     *by_format(
         THINKS,
         lambda more: {
-            "row": "cut at the ceiling, no visible text, less thinking asked for",
+            "row": "truncated at the ceiling, no visible text, less thinking allowed",
             "script": [cut(EATEN), end(FOX)],
             "policy": replace(FAST, less_thinking=True),
             "at_ceiling": True,
@@ -415,7 +417,7 @@ cut, all recoveries used | cut thought fox | top max_recoveries=0 | truncated, f
     ),
     *(
         Scene(
-            row="cut at the ceiling, structured output",
+            row="truncated at the ceiling, structured output",
             script=[cut(Text('{"path": "a'))],
             at_ceiling=True,
             more=more,
@@ -453,45 +455,45 @@ def _without(
 
 
 REASONS: Mapping[Cell, str] = {
-    **_without("a prefill was not gone on from", NO_PREFILL, FORMATS[2:]),
-    **_without("a recovery showed that nothing is left", NO_PREFILL, FORMATS[2:]),
-    **_without("the chain store cannot be told", ONLY_CHAINED),
-    **_without("the chain store cannot be told, and the stream dropped", ONLY_CHAINED),
-    **_without("dropped, nothing in hand, none left", WHOLE_OR_ERROR, ways=BODIES),
-    **_without("a budget is spent, a stream dropped", WHOLE_OR_ERROR, ways=BODIES),
-    **_without("dropped behind a checkpoint", ONLY_GEMINI, FORMATS[:3]),
-    **_without("dropped behind a checkpoint", WHOLE_OR_ERROR, ["gemini"], BODIES),
-    **_without("dropped behind calls that are whole", WHOLE_OR_ERROR, ways=BODIES),
-    **_without("dropped, nothing shown, no text to go on from", WHOLE_OR_ERROR, ways=BODIES),
-    **_without("dropped, text shown, then a call", WHOLE_OR_ERROR, ways=BODIES),
+    **_without("a prefill was not continued", NO_PREFILL, FORMATS[2:]),
+    **_without("a recovery proved that the text is complete", NO_PREFILL, FORMATS[2:]),
+    **_without("the chain store failed", ONLY_CHAINED),
+    **_without("the chain store failed, and the stream dropped", ONLY_CHAINED),
+    **_without("dropped, no text yet, no resend left", WHOLE_OR_ERROR, ways=BODIES),
+    **_without("a budget is used up, the stream dropped", WHOLE_OR_ERROR, ways=BODIES),
+    **_without("dropped after a continuation token", ONLY_GEMINI, FORMATS[:3]),
+    **_without("dropped after a continuation token", WHOLE_OR_ERROR, ["gemini"], BODIES),
+    **_without("dropped after complete calls", WHOLE_OR_ERROR, ways=BODIES),
+    **_without("dropped, nothing delivered, no text to continue", WHOLE_OR_ERROR, ways=BODIES),
+    **_without("dropped, text delivered, then a call", WHOLE_OR_ERROR, ways=BODIES),
     **_without("dropped, visible text, no call", WHOLE_OR_ERROR, ways=BODIES),
-    **_without("dropped, a call stays cut", WHOLE_OR_ERROR, ways=BODIES),
-    **_without("dropped for good", WHOLE_OR_ERROR, ways=BODIES),
-    **_without("a hop ended with a token", ONLY_GEMINI, FORMATS[:3]),
-    **_without("a hop ended without a new token", ONLY_GEMINI, FORMATS[:3]),
-    **_without("cut, the provider gave a token", ONLY_GEMINI, FORMATS[:3]),
+    **_without("dropped, a call stays truncated", WHOLE_OR_ERROR, ways=BODIES),
+    **_without("dropped, no resumption left", WHOLE_OR_ERROR, ways=BODIES),
+    **_without("a step of the provider ended with a token", ONLY_GEMINI, FORMATS[:3]),
+    **_without("a step of the provider ended without a new token", ONLY_GEMINI, FORMATS[:3]),
+    **_without("truncated, with a token of the provider", ONLY_GEMINI, FORMATS[:3]),
     **_without(
-        "cut, visible text that was given before",
+        "truncated, text from an earlier process",
         "of an answer from elsewhere, in all formats and both shells (tests/attach/test_finish.py)",
     ),
     **_without(
-        "cut behind calls that are whole",
+        "truncated after complete calls",
         "in a body nothing follows the last call, and the server may have repaired its arguments",
         FORMATS[:3],
         BODIES,
     ),
     **_without(
-        "cut at the ceiling, a call cut, to be completed",
+        "truncated at the ceiling, a call, to be completed",
         "its calls come whole, but where their arguments are streamed (test_completed_turns.py)",
         ["gemini"],
     ),
     **_without(
-        "cut at the ceiling, a call cut that came parsed, to be completed",
+        "truncated at the ceiling, a parsed call, to be completed",
         "arguments are as raw in a body as in a stream, or come whole",
         FORMATS[1:],
     ),
     **_without(
-        "cut at the ceiling, a call cut that came parsed, to be completed",
+        "truncated at the ceiling, a parsed call, to be completed",
         "a stream shows them as they arrive",
         FORMATS[:1],
         STREAMS,
@@ -499,18 +501,20 @@ REASONS: Mapping[Cell, str] = {
     **{
         cell: why
         for row in (
-            "a budget is spent, a call was cut",
-            "cut at the ceiling, a call cut, guidance asked for",
-            "cut at the ceiling, a call cut",
+            "a budget is used up, a call is truncated",
+            "truncated at the ceiling, a call, to be made smaller",
+            "truncated at the ceiling, a call",
         )
         for cell, why in _without(row, NO_HALF_CALLS, ["gemini"], BODIES).items()
     },
     **_without("the context window is full", NO_SUCH_STOP, FORMATS[2:]),
-    **_without("the context window is full, a call was cut", NO_SUCH_STOP, FORMATS[2:]),
-    **_without("cut below the ceiling, text shown, then a call", NOTHING_SHOWN, ways=BODIES),
-    **_without("cut below the ceiling, text shown", NOTHING_SHOWN, ways=BODIES),
+    **_without("the context window is full, a call is truncated", NO_SUCH_STOP, FORMATS[2:]),
     **_without(
-        "cut at the ceiling, the turn cannot be gone on from",
+        "truncated below the ceiling, text delivered, then a call", NOTHING_SHOWN, ways=BODIES
+    ),
+    **_without("truncated below the ceiling, text delivered", NOTHING_SHOWN, ways=BODIES),
+    **_without(
+        "truncated at the ceiling, the turn cannot be continued",
         "a message of Chat has no blocks, and so none of an unknown type",
         ["openai-chat"],
     ),

@@ -69,54 +69,58 @@ def decided(words: str) -> tuple[Action, Outcome | None]:
 # --- what happens after an attempt ----------------------------------------------------------------
 
 CASES = rows("""
-known by its labels only, and they do not settle it | end used_up -looked | look
-a recovery failed, and a budget is spent | length recovering failed text spent=s | stop partial
+only the labels are known, and they are not enough | end used_up -looked | look
+a recovery failed, and a budget is used up | length recovering failed text spent=s | stop partial
 a recovery failed for good | length recovering failed text | stop partial
 a recovery was refused | refused recovering later text | finish partial
-a recovery only said the same again | length recovering stalled text | finish stalled
+a recovery only repeated earlier text | length recovering stalled text | finish stalled
 a recovery had nothing to add | end recovering -made_progress at_end | finish healed
-a recovery showed that nothing is left | end recovering -made_progress ended_twice | finish healed
-a prefill was not gone on from | end recovering later -made_progress prefilled text | recover
+a recovery proved that the text is complete | end recovering -made_progress ended_twice
+  | finish healed
+a prefill was not continued | end recovering later -made_progress prefilled text | recover
 a recovery was empty | end recovering later -made_progress text | stop partial
-the chain store cannot be told, and the stream dropped | dropped text unkept=s | raise failed
-the chain store cannot be told | length text below unkept=s | finish partial
+the chain store failed, and the stream dropped | dropped text unkept=s | raise failed
+the chain store failed | length text below unkept=s | finish partial
 ended normally after a later attempt | end later text | finish healed
 ended normally | end text | finish complete
-the context window is full, a call was cut | window call=cut | truncated_tool_call truncated
+the context window is full, a call is truncated | window call=cut | truncated_tool_call truncated
 the context window is full | window text below | finish truncated
 dropped before the first event | dropped -opened | raise failed
-dropped, nothing in hand, none left | dropped -drops | raise failed
-a budget is spent, a call was cut | length spent=s call=cut text below | truncated_tool_call partial
-a budget is spent, a stream dropped | dropped spent=s text | stop partial
-a budget is spent | length spent=s text below | finish partial
-dropped behind a checkpoint | dropped token text shown | checkpoint
-dropped behind calls that are whole | dropped call=whole | stop partial
-dropped, nothing shown, no text to go on from | dropped | resend
-dropped, text shown, then a call | dropped text shown call=cut | resend_behind
+dropped, no text yet, no resend left | dropped -drops | raise failed
+a budget is used up, a call is truncated | length spent=s call=cut text below
+  | truncated_tool_call partial
+a budget is used up, the stream dropped | dropped spent=s text | stop partial
+a budget is used up | length spent=s text below | finish partial
+dropped after a continuation token | dropped token text shown | checkpoint
+dropped after complete calls | dropped call=whole | stop partial
+dropped, nothing delivered, no text to continue | dropped | resend
+dropped, text delivered, then a call | dropped text shown call=cut | resend_behind
 dropped, visible text, no call | dropped text shown | resume
-dropped, a call stays cut | dropped text call=cut -drops | truncated_tool_call partial
-dropped for good | dropped text -drops | stop partial
-a hop ended with a token | paused token | token
-a hop ended without a new token | paused text | finish partial
-cut, the provider gave a token | length token below | token
-cut behind calls that are whole | length call=whole below | finish truncated
-cut, visible text that was given before | length below text given | recover
-cut below the ceiling, nothing shown | length below text | escalate
-cut below the ceiling, text shown, then a call | length below shown text call=cut | escalate_behind
-cut below the ceiling, text shown | length below shown text | recover
-cut at the ceiling, a call cut that came parsed, to be completed | length call=cut complete unread
+dropped, a call stays truncated | dropped text call=cut -drops | truncated_tool_call partial
+dropped, no resumption left | dropped text -drops | stop partial
+a step of the provider ended with a token | paused token | token
+a step of the provider ended without a new token | paused text | finish partial
+truncated, with a token of the provider | length token below | token
+truncated after complete calls | length call=whole below | finish truncated
+truncated, text from an earlier process | length below text given | recover
+truncated below the ceiling, nothing delivered | length below text | escalate
+truncated below the ceiling, text delivered, then a call | length below shown text call=cut
+  | escalate_behind
+truncated below the ceiling, text delivered | length below shown text | recover
+truncated at the ceiling, a parsed call, to be completed | length call=cut complete unread
   | escalate
-cut at the ceiling, a call cut, to be completed | length call=cut complete proven
+truncated at the ceiling, a call, to be completed | length call=cut complete proven
   | complete_call
-cut at the ceiling, a call cut, guidance asked for | length call=cut retry_smaller | retry_smaller
-cut at the ceiling, a call cut | length call=cut text | truncated_tool_call truncated
-cut at the ceiling, the turn cannot be gone on from | length text not_resumable=s | finish truncated
-cut at the ceiling, no visible text, less thinking asked for | length think_less | think_less
-cut at the ceiling, no visible text | length | finish truncated
-cut at the ceiling, structured output | length text structured shown can_drop_schema
+truncated at the ceiling, a call, to be made smaller | length call=cut retry_smaller | retry_smaller
+truncated at the ceiling, a call | length call=cut text | truncated_tool_call truncated
+truncated at the ceiling, the turn cannot be continued | length text not_resumable=s
   | finish truncated
-cut at the ceiling, visible text | length text | recover
-cut, all recoveries used | length text -recoveries | finish truncated
+truncated at the ceiling, no visible text, less thinking allowed | length think_less | think_less
+truncated at the ceiling, no visible text | length | finish truncated
+truncated at the ceiling, structured output | length text structured shown can_drop_schema
+  | finish truncated
+truncated at the ceiling, visible text | length text | recover
+truncated, all recoveries used | length text -recoveries | finish truncated
 """)
 
 
@@ -180,16 +184,16 @@ def test_a_condition_on_no_fact_at_all_is_a_mistake_that_shows() -> None:
 # --- which of two answers stands --------------------------------------------------------------
 
 ANSWER_CASES = rows("""
-brought what follows | length | -replaces
-was shown | length shown | shorter
-is whole, or its calls are | length call=whole | shorter
-says as little as the one in hand | refused |
-broke off, and is longer all the same | dropped | longer
+adds the missing text | length | -replaces
+was delivered | length shown | shorter
+is complete, or its calls are | length call=whole | shorter
+has no text, like the earlier answer | refused |
+dropped, but longer | dropped | longer
 is no shorter | length | held_text
-shows what broke off of its call | length call=cut | shorter held_parsed
-was cut: there is no room at this limit | length | shorter
-broke off, the one in hand did not | dropped | -resendable
-broke off | dropped |
+shows the raw text of its truncated call | length call=cut | shorter held_parsed
+truncated: the limit leaves no room | length | shorter
+dropped, but the earlier answer did not | dropped | -resendable
+dropped | dropped |
 is no better | end | held_text
 """)
 
@@ -228,19 +232,19 @@ def test_each_objection_and_that_the_first_one_counts() -> None:
 # --- is the turn ours? ----------------------------------------------------------------------------
 
 OPENING_CASES = rows("""
-no answer came | failed | raise failed | the request failed
-refused: the limit was spent without a word | -ok status=400 consumed | escalate |
-an error answer to a repaired request | -ok status=400 repaired | pass_on failed
+no answer arrived | failed | raise failed | the request failed
+rejected: thinking used the whole limit | -ok status=400 consumed | escalate |
+an error answer after the history was repaired | -ok status=400 repaired | pass_on failed
   | status 400 after the history was repaired
 an error answer | -ok status=529 -enabled | pass_on failed | status 529
 the request cannot be read | unreadable=garbled | pass_on untouched | garbled
-the request is of a kind we leave alone | reserved=forced small | pass_on untouched | forced
+the request is of a kind that is passed through | reserved=forced small | pass_on untouched | forced
 switched off | -enabled small | pass_on untouched | switched off by policy
-the limit is small | small limit=100 leave_limits_below=256 | pass_on untouched
+the output limit is small | small limit=100 leave_limits_below=256 | pass_on untouched
   | limit 100 is below leave_limits_below 256
-the answer is of another type | -known_kind kind=text/html | pass_on untouched
+the answer has another content type | -known_kind kind=text/html | pass_on untouched
   | the answer is of type 'text/html'
-ours to heal |  | read |
+the answer is read |  | read |
 """)
 
 
@@ -261,25 +265,27 @@ def test_every_opening_has_a_case_in_its_order() -> None:
 # outcome where it is another one.
 ENDING_CASES = rows("""
 the first answer could not be read | finish complete | end -opened | own_bytes all untouched
-the first answer is whole | finish complete | end | own_bytes all
-not whole, and an exception is wanted | stop partial on_failure=raise | dropped | raised fit
-the joined text is not whole JSON, and an exception is wanted
+the first answer is complete | finish complete | end | own_bytes all
+incomplete, by policy an exception | stop partial on_failure=raise | dropped | raised fit
+the joined text is not complete JSON, by policy an exception
   | finish healed on_failure=raise half_document | end later | raised fit truncated
-half a call is out, and an exception is wanted | finish healed on_failure=raise half_call
+a truncated call was delivered, by policy an exception | finish healed on_failure=raise half_call
   | end later | raised fit truncated
-the first answer stays as it came | finish partial | length unkept=s | own_bytes all
-the first answer holds calls that are whole | finish truncated | length call=whole | own_bytes all
-a call was cut by a full window | truncated_tool_call truncated | window call=cut | own by policy
-a call was cut | truncated_tool_call truncated | length call=cut | truncated by policy
-stopped, and a synthetic end would be wrong or unwanted | stop partial half_call | dropped
+the first answer stays unchanged | finish partial | length unkept=s | own_bytes all
+the first answer has complete calls | finish truncated | length call=whole | own_bytes all
+a call is truncated by a full window | truncated_tool_call truncated | window call=cut
+  | own by policy
+a call is truncated | truncated_tool_call truncated | length call=cut | truncated by policy
+stopped, where a synthetic end would be wrong or is unwanted | stop partial half_call | dropped
   | truncated fit
 stopped | stop partial | dropped | ended all
-the joined text is not whole JSON | finish healed half_document | end later structured
+the joined text is not complete JSON | finish healed half_document | end later structured
   | truncated fit truncated
-half a call is out | finish healed half_call | end later | truncated all truncated
-half a call is out, refused | finish healed half_call | refused later | own all truncated
-cut | finish truncated | length | truncated fit
-no reason ever came | finish partial | paused -closed | truncated fit
+a truncated call was delivered | finish healed half_call | end later | truncated all truncated
+a truncated call was delivered, then a refusal | finish healed half_call | refused later
+  | own all truncated
+truncated | finish truncated | length | truncated fit
+no stop reason arrived | finish partial | paused -closed | truncated fit
 ended | finish healed | end raw=end_turn later | own all
 """)
 

@@ -77,7 +77,7 @@ class Wire:
     those after the text that the request contains as said."""
 
 
-STAYS = {"cut behind calls that are whole", "dropped behind calls that are whole"}
+STAYS = {"truncated after complete calls", "dropped after complete calls"}
 How = Literal["limited", "dropped", "dropped in an event"]
 
 

@@ -317,7 +317,7 @@ def _count(path: Path) -> int:
     """Count the lines of a file that are not empty. Raises `CommandError`."""
     try:
         if not (path.is_file() or path.is_dir()) and (path.exists() or path == Path("-")):
-            message = f"{path}: this is not a regular file, and it is read twice; write the lines to a file first"
+            message = f"{path}: not a regular file; write the lines to a file first"
             raise CommandError(message, Exit.USAGE)
         with path.open("rb") as file:
             return sum(1 for line in file if line.strip())

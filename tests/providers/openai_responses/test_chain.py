@@ -256,7 +256,7 @@ def test_a_stream_that_no_store_would_know_stays_as_it_came(sim: Simulator, tmp_
     assert (half.output_text, half.status, len(sim.posts)) == ("One fine day, ", "incomplete", 1)
     report = continuation.report(half)
     assert report is not None
-    assert report.rows == ("the chain store cannot be told",)
+    assert report.rows == ("the chain store failed",)
     assert report.reason == report.chain == "the chain store did not write (not kept)"
 
 
@@ -268,7 +268,7 @@ def test_a_stream_that_drops_stays_dropped_where_no_store_would_know(
     sim.script([end("One fine day, all was well.", drop=6, deltas=8)])
     with pytest.raises(openai.APIConnectionError), continuation.watch() as turns:
         caller.ask(GO, stream=True)
-    assert turns[0].rows == ("the chain store cannot be told, and the stream dropped",)
+    assert turns[0].rows == ("the chain store failed, and the stream dropped",)
 
 
 # --- when the server has lost the chain -----------------------------------------------------
