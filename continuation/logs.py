@@ -12,13 +12,8 @@ def line(event: str, **known: object) -> str:
 
     A value with spaces or other signs is quoted. Line breaks in it become spaces.
     """
-    words = {name: " ".join(str(value).split()) for name, value in known.items()}
-    given = (
-        f"{name}={_quoted(words[name])}"
-        for name in known
-        if known[name] is not None and words[name]
-    )
-    pairs = " ".join(given)
+    given = [(name, str(value)) for name, value in known.items() if value is not None]
+    pairs = " ".join(f"{name}={_quoted(' '.join(text.split()))}" for name, text in given if text)
     return f"{event}: {pairs}" if pairs else event
 
 
