@@ -298,14 +298,14 @@ def known_key(key: str, value: object, known: Iterable[str], also: Iterable[str]
     if key in old:
         word = _RENAMED_WORDS.get((old[key], value)) if isinstance(value, str) else None
         more = f", and {value!r} is {word!r}" if word else ""
-        more = ", the other way round: true logs" if key == "quiet" else more
+        more = " (inverted: true logs)" if key == "quiet" else more
         raise ValueError(f"{setting}: {key!r} is {old[key]!r} now{more}")
     if key in _OF_CLIENTS and _BOUND in known:
-        message = "is a setting of the client; say it where the client is made"
+        message = "is a setting of the client; set it where the client is made"
         raise ValueError(f"{setting}: {message}")
     near = nearest(key, (*known, *also, *old))
     if key in _OF_REQUESTS and _BOUND in known:
-        message = f"the limit of a request is said in the request; {_BOUND!r} bounds a whole turn"
+        message = f"set a request's limit in the request; {_BOUND!r} limits a whole turn"
         raise ValueError(f"{setting}: {message}")
     hint = f"did you mean {old.get(near, near)!r}?" if near else f"known: {', '.join(known)}"
     raise ValueError(f"{setting}: unknown key {key!r}; {hint}")
@@ -392,7 +392,7 @@ def _check(key: str, value: Any) -> None:
             wrong = f"{value!r} is {word!r} now" if word else f"choose one of {possible(key)}"
     elif not shape.takes(value):
         listed = shape.kind is tuple and type(value) in (tuple, list)
-        wanted = "each a text" if listed else f"not {type(value).__name__}"
+        wanted = "each a string" if listed else f"not {type(value).__name__}"
         needed = f"must be {possible(key)}, {wanted}"
         raise TypeError(f"{key} = {shown(key, value)}: {needed}")
     elif shape.between and not shape.between.low <= value <= shape.between.high:
@@ -401,7 +401,7 @@ def _check(key: str, value: Any) -> None:
         words = _STORE_WORDS if key == "chain_store" else ("",)
         wrong = store_error(value, words)
     elif key in _TEXTS and len(value) > MOST_CHARACTERS:
-        wrong = f"has {len(value):,} characters: write at most {MOST_CHARACTERS:,}"
+        wrong = f"has {len(value):,} characters; write at most {MOST_CHARACTERS:,}"
     elif key == "recovery_prompt":
         wrong = template_error(value)
     if wrong:
@@ -425,7 +425,7 @@ def template_error(text: str) -> str:
         if len(match[0]) == 1:
             near = text[match.start() : match.start() + 20]
             return (
-                f"{near!r}: only {{anchor}} and {{state}} are filled in, without a format or a "
+                f"{near!r}: only {{anchor}} and {{state}} are replaced, without a format or a "
                 "conversion; write other braces twice"
             )
     return ""
@@ -499,10 +499,10 @@ def store_error(named: str, words: Sequence[str] = ()) -> str:
     if named in words:
         return ""
     if named == ":memory:" or named.startswith("file:"):
-        return "keeps nothing when the process ends; name the path of a file, such as agent.db"
+        return "is lost when the process ends; name a file, such as agent.db"
     if not is_url(named):
         if re.match(r"[A-Za-z][A-Za-z+-]+:|postgres(ql)?/", named):
-            return "is no URL: write postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+            return "is not a URL; write postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
         if not named or not re.search(r"[./\\]", named):
             near = nearest(named.lower(), words) if named else ""
             choices = [*map(repr, filter(None, words)), "a postgresql:// URL"]
@@ -511,7 +511,7 @@ def store_error(named: str, words: Sequence[str] = ()) -> str:
             return f"{hint}must be {', '.join(choices)} {path}"
         return ""
     if not named.startswith(("postgresql://", "postgres://")):
-        return "of servers only postgresql:// is known"
+        return "only servers at postgresql:// are supported"
     try:
         from psycopg import ProgrammingError
         from psycopg.conninfo import conninfo_to_dict
@@ -527,7 +527,7 @@ def store_error(named: str, words: Sequence[str] = ()) -> str:
     if moved or set(str(settings.get("port", ""))) - set("0123456789,"):
         form = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
         escapes = "@ as %40, : as %3A, / as %2F"
-        return f"is no URL that PostgreSQL reads: {form}; in names and passwords write {escapes}"
+        return f"is not a PostgreSQL URL; write {form}; in names and passwords write {escapes}"
     return ""
 
 

@@ -134,15 +134,15 @@ def _keep_credentials_open(client: Any) -> None:
 # --- openai -------------------------------------------------------------------------------------
 
 _OPENAI_REFUSED = {
-    "_ModuleClient": "it is the one behind the module's own functions, and its settings are the "
-    "module's; make one of your own with openai.OpenAI()",
+    "_ModuleClient": "it belongs to the module's own functions and settings; "
+    "make a separate client with openai.OpenAI()",
 }
 
 
 def _openai(client: Any, healing: Healing) -> Any:
     check_client(client, "openai", 3, {"OpenAI"}, _OPENAI_REFUSED)
     if not within(owner_of(client, "_send_request"), "openai"):
-        raise Unsupported("it sends requests in a way of its own")
+        raise Unsupported("it overrides how requests are sent")
     copy = _copied(client, healing)
     if copy is not client:
         follow(copy)

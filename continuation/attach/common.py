@@ -53,13 +53,13 @@ class Healing:
             )
         if any(map(inspect.iscoroutinefunction, (on_event, getattr(on_event, "__call__", None)))):  # noqa: B004
             raise TypeError(
-                f"on_event = {shown('on_event', on_event)}: must be a plain function, since a turn "
-                "waits for no listener; asyncio.Queue().put_nowait hands the events to a task"
+                f"on_event = {shown('on_event', on_event)}: must be a plain function, because a "
+                "turn does not wait for it; use asyncio.Queue().put_nowait to pass events to a task"
             )
         if journal is not None and not callable(getattr(journal, "begin", None)):
             raise TypeError(
-                f"journal = {shown('journal', journal)}: must be a continuation.Journal, which has "
-                'a file and a session: continuation.Journal("agent.db", session="one")'
+                f"journal = {shown('journal', journal)}: must be a continuation.Journal, such as "
+                'continuation.Journal("agent.db", session="one")'
             )
         self._config = config
         self._on_event = on_event
@@ -112,13 +112,13 @@ def check_client(
     version = str(getattr(sys.modules.get(package), "__version__", ""))
     major = re.match(r"\d+", version)
     if major is None or int(major[0]) < oldest:
-        raise Unsupported(f"{package} {version or 'of no version'} is too old")
+        raise Unsupported(f"{package} {version or 'without a version'} is too old")
     names = {name.removeprefix("Async") for name in classes(client, package)}
     for name, why in refused.items():
         if name in names:
             raise Unsupported(why)
     if not names & served:
-        raise NoClient("it is no client")
+        raise NoClient("it is not a client")
 
 
 def name_of(thing: object) -> str:

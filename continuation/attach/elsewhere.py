@@ -33,8 +33,8 @@ def finished(client: Any, request: Mapping[str, Any], answer: object) -> Any:
     key = next((key for key in _DOORS if isinstance(body.get(key), list)), None)
     if key is None:
         raise TypeError(
-            f"answer = {name_of(answer)}: must be an answer as an SDK gives it, or its JSON; "
-            "of a line of a batch that is its message, or the body of its response"
+            f"answer = {name_of(answer)}: must be an answer from an SDK, or its JSON; "
+            "from a batch line, pass the message or the response's body"
         )
     door, place, word = _DOORS[key]
     for choice in body[key][:1] if key in {"choices", "candidates"} else [body]:
@@ -69,7 +69,7 @@ def method(client: Any, door: str, request: Mapping[str, Any]) -> Callable[[], A
         call = reduce(getattr, door.split("."), client)
     except AttributeError:
         raise TypeError(
-            f"client = {name_of(client)}: has no {door}, which such a request is for"
+            f"client = {name_of(client)}: has no {door}, which this request needs"
         ) from None
     known = _parameters(getattr(call, "__func__", call))
     if "extra_body" in known and (strange := asked.keys() - known):  # keys of another vendor

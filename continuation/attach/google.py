@@ -45,7 +45,7 @@ def attach(client: Any, healing: Healing) -> Any:
     Raises `Unsupported`, and changes nothing, if some of its requests would bypass them.
     """
     if "AsyncClient" in classes(client, PACKAGE):
-        raise Unsupported("wrap the Client it belongs to; that one's `aio` is then wrapped as well")
+        raise Unsupported("wrap the Client that it belongs to; this wraps `aio`, too")
     check_client(client, PACKAGE, 3, {"Client"}, {})
     api: Any = getattr(client, "_api_client", None)
     if why := _reason(api):
@@ -91,12 +91,12 @@ async def _arenew(api: Any, request: httpx2.Request) -> None:
 def _reason(api: Any) -> str | None:
     """Return why requests of this inner client would bypass our HTTP clients; `None`: none do."""
     if missing := [place for place in _PLACES if not hasattr(api, place)]:
-        return f"its inner client has no {missing[0]}, where we hook in"
+        return f"its inner client has no {missing[0]}, which wrap needs"
     if any(owner_of(api, name) != f"{PACKAGE}._api_client" for name in _SENDING):
-        return f"its {name_of(api)} records, replays or sends in a way of its own"
+        return f"its {name_of(api)} overrides how requests are sent (it records or replays)"
     if any(getattr(api, name, _never)() for name in _MTLS):
         return (
-            "with a client certificate (mTLS) it sends through google-auth, past its HTTP client; "
+            "with a client certificate (mTLS) it sends through google-auth, not its HTTP client; "
             "give it an httpx_client and an httpx_async_client in http_options"
         )
     wanted = {"_httpx_client": httpx2.Client, "_async_httpx_client": httpx2.AsyncClient}
@@ -108,7 +108,7 @@ def _reason(api: Any) -> str | None:
     # Every setting of the caller's for aiohttp must have its equal in httpx2.
     if api._http_options.aiohttp_client is not None:
         return (
-            "it was given an aiohttp session, which we cannot stand for; "
+            "it has an aiohttp session, which wrap cannot replace; "
             "give it an httpx_async_client instead of the aiohttp_client"
         )
     settings: Mapping[str, Any] = api._http_options.async_client_args or {}
@@ -116,7 +116,7 @@ def _reason(api: Any) -> str | None:
     if "verify" in settings:
         known.add("ssl")
     if unknown := sorted(set(settings) - known):
-        hint = "; say verify as well" if unknown[0] == "ssl" else ""
+        hint = "; set verify, too" if unknown[0] == "ssl" else ""
         return f"only aiohttp understands {unknown[0]!r} of its async_client_args{hint}"
     return None
 

@@ -68,7 +68,7 @@ _KNOWN: tuple[tuple[str, Instead], ...] = (
     (
         r"litellm\b|dspy\b|crewai\.llm",
         Instead(
-            "LiteLLM sends through HTTP clients of its own; give it ours",
+            "LiteLLM sends through its own HTTP clients; give it one of continuation's",
             _lines(
                 "litellm.client_session = continuation.http_client()",
                 f"litellm.aclient_session = {_ASYNC}",
@@ -90,21 +90,21 @@ _KNOWN: tuple[tuple[str, Instead], ...] = (
     (
         r"langchain_google_genai\b",
         Instead(
-            "LangChain's model has the SDK client in it; wrap that",
+            "LangChain's model contains the SDK client; wrap that",
             _lines("llm.client = continuation.wrap(llm.client)"),
         ),
     ),
     (
         r"langchain_openai\b.*\.(?P<name>\w+)$|langchain\w*\b|langgraph\b",
         Instead(
-            "it is an object of LangChain; give the model our HTTP clients",
+            "it is a LangChain object; give the model continuation's HTTP clients",
             _lines(f"{{name}}(..., {_HTTP}, http_async_client={_ASYNC})"),
         ),
     ),
     *(
         (
             pattern,
-            Instead("it is an object of pydantic-ai; give its provider a wrapped client", lines),
+            Instead("it is a pydantic-ai object; give its provider a wrapped client", lines),
         )
         for pattern, lines in _pydantic()
     ),
@@ -121,7 +121,7 @@ _KNOWN: tuple[tuple[str, Instead], ...] = (
     (
         r"agents\.[\w.]*\b(Agent|Runner|RunConfig|OpenAI\w+)$",
         Instead(
-            "it is an object of the Agents SDK; give that a wrapped client",
+            "it is an Agents SDK object; give the SDK a wrapped client",
             _lines("agents.set_default_openai_client(continuation.wrap(openai.AsyncOpenAI()))"),
         ),
     ),
@@ -129,14 +129,14 @@ _KNOWN: tuple[tuple[str, Instead], ...] = (
     (
         r"google\.generativeai\b",
         Instead(
-            "google-generativeai is the former SDK, and sends through gRPC; use google-genai",
+            "google-generativeai is the old SDK, and sends through gRPC; use google-genai",
             _lines("continuation.wrap(google.genai.Client())"),
         ),
     ),
     (
         r"vertexai\b|google\.cloud\.aiplatform\b",
         Instead(
-            "it sends through gRPC; use google-genai, which speaks to Vertex too",
+            "it sends through gRPC; use google-genai, which also supports Vertex",
             _lines(
                 "continuation.wrap(google.genai.Client(vertexai=True, project=..., location=...))"
             ),
@@ -145,7 +145,7 @@ _KNOWN: tuple[tuple[str, Instead], ...] = (
     (
         r"(botocore|boto3|aiobotocore)\b",
         Instead(
-            "a client of botocore sends through urllib3, past any HTTP client of ours",
+            "a botocore client sends through urllib3, which cannot be wrapped",
             _lines(
                 "continuation.wrap(anthropic.AnthropicBedrock())",
                 "continuation.wrap(openai.BedrockOpenAI())",
@@ -155,7 +155,7 @@ _KNOWN: tuple[tuple[str, Instead], ...] = (
     (
         rf"(?P<name>{'|'.join(_SERVERS)})\b",
         Instead(
-            "it is the SDK of another vendor, whose server speaks OpenAI's format too",
+            "it is another vendor's SDK, but the server also accepts OpenAI's format",
             _lines('continuation.wrap(openai.OpenAI(base_url="{server}", api_key=...))'),
         ),
     ),
@@ -163,21 +163,21 @@ _KNOWN: tuple[tuple[str, Instead], ...] = (
     (
         r"httpx2\..*\.AsyncClient$|httpx2\.AsyncClient$|continuation\.attach\.http\.AsyncHealing",
         Instead(
-            "for an HTTP client there are continuation.http_client and async_http_client",
+            "instead of an HTTP client, use continuation.http_client or async_http_client",
             _lines("continuation.async_http_client(client)"),
         ),
     ),
     (
         r"httpx2\..*Client$|continuation\.attach\.http\.Healing",
         Instead(
-            "for an HTTP client there are continuation.http_client and async_http_client",
+            "instead of an HTTP client, use continuation.http_client or async_http_client",
             _lines("continuation.http_client(client)"),
         ),
     ),
     (
         r"(httpx|requests|aiohttp|urllib3)\b",
         Instead(
-            f"it is an HTTP client, and not one of httpx2's; {_GATEWAY}, or give an SDK ours",
+            f"it is an HTTP client, but not from httpx2; {_GATEWAY}, or use continuation's",
             _lines(f"openai.OpenAI({_HTTP})"),
         ),
     ),
@@ -185,7 +185,7 @@ _KNOWN: tuple[tuple[str, Instead], ...] = (
     (
         r"(anthropic|openai|google\.genai)\.(resources|_client|lib|models|chats|live|batches|files)\b",
         Instead(
-            "it is no client; wrap the client it belongs to",
+            "it is not a client; wrap the client that it belongs to",
             _lines("client = continuation.wrap(client)"),
         ),
     ),
@@ -201,7 +201,7 @@ _MODULES = {
 def instead_of(thing: object) -> Instead:
     """Return why a thing that is no client of a supported SDK cannot be wrapped, and what can."""
     if isinstance(thing, ModuleType):
-        why = "its functions go through a client of its own; make a client and wrap that"
+        why = "its functions use a client of the module; make a client and wrap that"
         line = _MODULES.get(thing.__name__)
         known = _known([f"{thing.__name__}."])
         return known or Instead(why, (line,) if line else tuple(_MODULES.values()))
@@ -212,11 +212,11 @@ def instead_of(thing: object) -> Instead:
         if issubclass(kind, BaseException):
             package = None
         made = f"continuation.wrap({package}.{kind.__name__}(...))"
-        why = "it is not yet a client; make one and wrap that"
+        why = "it is a class; make a client and wrap that"
         return known or Instead(why, (made,) if package else tuple(_MODULES.values()))
     if known is not None:
         return known
-    why = "it is not a client of an SDK we know"
+    why = "it is not a client of a supported SDK"
     if inspect.ismethod(thing) or inspect.isfunction(thing):
         why = f"{why}, but a function; wrap the client that it is called on"
     elif inspect.iscoroutine(thing):

@@ -55,7 +55,7 @@ _BLANKS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 
 
 def _too_large(what: str, most: float) -> TooLargeError:
-    return TooLargeError(f"{what} has more than {most:,.0f} bytes, which is the most that is read")
+    return TooLargeError(f"{what} has more than {most:,.0f} bytes, the maximum")
 
 
 class Session:

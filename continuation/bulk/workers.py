@@ -91,7 +91,7 @@ class Batch:
         if not isinstance(journal, Journal):
             return Journal(journal, SESSION), True
         if journal.content == "none":
-            message = "journal: with content = 'none' there is nothing to go on from"
+            message = "journal: with content = 'none', no answer can be resumed"
             raise ValueError(message)
         journal.check()
         return journal, False
@@ -128,8 +128,10 @@ class Batch:
             wrong: Exception | None = None
             if request_id and self._journal is not None:
                 if (digest := hash(request_id)) in seen:
-                    message = f"requests[{index}], id = {request_id!r}: is that of one before"
-                    wrong = ValueError(f"{message}, whose session it would be; choose another")
+                    message = (
+                        f"requests[{index}], id = {request_id!r}: an earlier request has this id"
+                    )
+                    wrong = ValueError(f"{message} and so its session; choose another")
                 seen.add(digest)
             yield Item(index, request_id or ids.of(request), request, wrong=wrong)
 

@@ -224,7 +224,7 @@ class PostgresStore:
             if version > len(MIGRATIONS):
                 raise psycopg.NotSupportedError(
                     f"its tables are of version {version}, and this program knows {len(MIGRATIONS)}"
-                    ": update it, or name another database"
+                    "; update it, or name another database"
                 )
             for migration in MIGRATIONS[version:]:
                 connection.execute(migration)

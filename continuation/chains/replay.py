@@ -154,10 +154,10 @@ def replay(body: Body, history: list[Any] | None, *, base: str | None = None) ->
     if base is None:
         if missing := uncovered(items):
             names = ", ".join(call or "(none)" for call in missing)
-            reason = f"the lost response alone knows the calls of these outputs: {names}"
+            reason = f"only the lost response has the calls of these outputs: {names}"
             raise ChainLost(reason, missing)
         if body.get(ANCHOR) and history is None:
-            raise ChainLost("nothing is known of what went before")
+            raise ChainLost("the earlier part of the conversation is unknown")
         del request[ANCHOR]
     if not fits(items):
         raise ChainLost(f"the history of {len(items)} items is too large to send again")

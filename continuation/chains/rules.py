@@ -68,14 +68,14 @@ def entries_for(
     if held is not None:
         return {given: Alias(held)} if held != given else {}
     if not content:
-        reason = 'such turns are not kept (chain_store = "off")'
+        reason = 'such turns are not recorded (chain_store = "off")'
     elif first.get("conversation"):
-        reason = "it is part of a conversation that the server keeps"
+        reason = "it belongs to a conversation that the server stores"
     else:
         items = as_items(first.get("input")) + carried(output, stored=True)
         if fits(items):
             return {given: KeptTurn(first.get(ANCHOR), items, shown)}
-        reason = f"its {len(items)} items are too large to be kept"
+        reason = f"its {len(items)} items are too large to be recorded"
     return {given: Lost(reason)}
 
 
@@ -119,7 +119,7 @@ def after_not_found(body: Body, find: Find, *, sent: Rewritten | None = None) ->
     replayed = replay(body, history_items)
     unknown_items = references(replayed["input"])
     if unknown_items:
-        raise ChainLost(f"only the lost response knows the items {', '.join(unknown_items)}")
+        raise ChainLost(f"only the lost response has the items {', '.join(unknown_items)}")
     return Rewritten(replayed, "replayed")
 
 
@@ -139,7 +139,7 @@ def _walk(anchor: str, find: Find) -> tuple[str | None, list[Any] | None]:
                 turns.append(items)
                 at = base
             case Lost(why):
-                raise ChainLost(f"the turn {at} was made whole out of several responses, and {why}")
+                raise ChainLost(f"the turn {at} was completed from several responses, and {why}")
             case _:
                 return at, [item for turn in reversed(turns) for item in turn] if turns else None
     raise ChainLost(f"the chain has more than {_MOST_HOPS} turns")
@@ -201,7 +201,7 @@ class Tenant:
 
         Until then a request that continues from it is refused. Returns whether it was noted.
         """
-        return self.store.put({self._key(given): Lost("what it said was not kept")})
+        return self.store.put({self._key(given): Lost("its content was not recorded")})
 
     def forget(self, given: str) -> bool:
         """Take `promise` back: the answer is the server's own after all."""

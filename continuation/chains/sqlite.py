@@ -86,7 +86,7 @@ class SqliteStore:
         """
         check_bounds(max_entries=max_entries, max_age=max_age)
         if max_bytes < _SMALLEST:
-            raise ValueError(f"max_bytes: {max_bytes!r} is too small; give {_SMALLEST} or more")
+            raise ValueError(f"max_bytes: {max_bytes!r} is too small; use {_SMALLEST} or more")
         self._path = Path(path)
         self._most, self._age, self._now = max_entries, max_age, now
         self._pages = max_bytes // _PAGE
@@ -190,7 +190,7 @@ class SqliteStore:
         head = os.read(file, len(_HEADER))
         os.close(file)
         if head.strip(b"\0") and head != _HEADER:  # a mistyped name must not cost anybody a file
-            raise NotOursError("it is no SQLite database")
+            raise NotOursError("it is not an SQLite database")
         connection = sqlite3.connect(
             self._path,
             timeout=self._patience,
@@ -214,7 +214,7 @@ class SqliteStore:
             elif _number(connection, "application_id") != _APPLICATION:
                 raise NotOursError("it belongs to another program")
             elif _number(connection, "user_version") != _VERSION:
-                message = "it belongs to another version of this program; delete it to begin anew"
+                message = "it belongs to another version of this program; delete it to start again"
                 raise NotOursError(message)
         self._path.chmod(0o600)
         for setting in (

@@ -214,7 +214,7 @@ def check_bounds(**bounds: float) -> None:
     """Raise ValueError for a bound that leaves no room at all."""
     for name, value in bounds.items():
         if not value >= 1:
-            raise ValueError(f"{name}: {value!r} is too small; give 1 or more")
+            raise ValueError(f"{name}: {value!r} is too small; use 1 or more")
 
 
 def rows(

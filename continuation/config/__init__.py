@@ -320,7 +320,7 @@ def _check_glob(glob: str | None, values: object) -> None:
         message = f"= {shown(glob, values)}: must be a table; write [models.{_quoted('claude-*')}]"
         raise TypeError(message)
     if not glob.strip():
-        raise ValueError("is empty; for every model there is [defaults]")
+        raise ValueError("the model name is empty; use [defaults] for all models")
 
 
 def _key(key: str, value: Any, glob: str | None, folder: Path) -> dict[str, Any]:
@@ -331,7 +331,7 @@ def _key(key: str, value: Any, glob: str | None, folder: Path) -> dict[str, Any]
     if key not in ALIASES and key not in RENAMED:
         known_here(key, value, KEYS)
     if key in CLIENT_KEYS and glob is not None:
-        message = f"{key} = {shown(key, value)}: holds for all models; put it under [defaults]"
+        message = f"{key} = {shown(key, value)}: applies to all models; put it under [defaults]"
         raise ValueError(message)
     checked = check({key: value})
     if key in CLIENT_KEYS and isinstance(value, str) and value not in NO_FILES:
@@ -347,7 +347,7 @@ def _vendor(name: str, values: object) -> VendorTable:
     """
     mistakes, settings = Mistakes(), dict[str, Any]()
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
-        mistakes.append(ValueError("the name must be of letters, digits, '_', '.' and '-'"))
+        mistakes.append(ValueError("the name must consist of letters, digits, '_', '.' and '-'"))
     if not isinstance(values, dict):
         raise TypeError(f"= {shown(name, values)}: must be a table with base_url")
     for key, value in cast("dict[str, Any]", values).items():
@@ -364,10 +364,12 @@ def _vendor(name: str, values: object) -> VendorTable:
 
 def _check_setting(key: str, value: object) -> None:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", key):
-        message = f"{key} = {shown(key, value)}: a key is of small letters, digits and '_'"
+        message = (
+            f"{key} = {shown(key, value)}: a key must consist of small letters, digits and '_'"
+        )
         raise ValueError(message)
     if not isinstance(value, (str, int, float, list, dict)):
-        message = f"{key} = {value}: must be text, a number, true, false, a list or a table"
+        message = f"{key} = {value}: must be a string, a number, true, false, a list or a table"
         raise TypeError(message)
 
 
@@ -384,13 +386,15 @@ def _globs(settings: dict[str, Any]) -> tuple[str, ...]:
         )
         settings.pop(similar or "", None)  # reported here, not as an unknown key as well
         hint = f" (not {similar!r})" if similar else ""
-        message = f'base_url is missing{hint}: say which servers, as in "api.example.com/v1"'
+        message = f'base_url is missing{hint}; name the servers, as in "api.example.com/v1"'
         raise ValueError(message)
     value: object = settings.pop("base_url")
     globs: list[str] = []
     for pattern in (cast("list[object]", value) if isinstance(value, list) else [value]) or [""]:
         if not isinstance(pattern, str):
-            message = f"base_url = {shown('base_url', pattern)}: must be a text or a list of texts"
+            message = (
+                f"base_url = {shown('base_url', pattern)}: must be a string or a list of strings"
+            )
             raise TypeError(message)
         if not re.fullmatch(r"(?=.*[A-Za-z0-9])[^\s?#]+", pattern):
             raise ValueError(f'base_url = {pattern!r}: must be a glob such as "*.example.com/v1"')
@@ -473,7 +477,7 @@ def parse(text: str) -> dict[str, Any]:
     while has_more:
         match = _ITEM.match(text, position)
         if match is None or match[1] in seen:
-            reason = f"{match[1]!r} is said twice" if match else _USAGE
+            reason = f"{match[1]!r} is given twice" if match else _USAGE
             raise ValueError(f"{HEADER}: {shown('', text)}: {reason}")
         key, literal = match[1], match[2].rstrip()
         try:
@@ -489,5 +493,8 @@ def parse(text: str) -> dict[str, Any]:
 def _for_one_call(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values under the keys of `Policy`, checked; raises as `check` does."""
     for key in CLIENT_KEYS & values.keys():
-        raise ValueError(f"{key} = {shown(key, values[key])}: holds for a client, not for one call")
+        raise ValueError(
+            f"{key} = {shown(key, values[key])}: applies to a client, not to one call; "
+            "set it where the client is made"
+        )
     return check(values)

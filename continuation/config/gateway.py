@@ -205,7 +205,7 @@ def read_upstream(name: str, values: object, vendor: Callable[[str], object]) ->
     with mistakes.collecting():
         if not is_name(name):
             raise ValueError(
-                "the name is a path: small letters, digits, '_', '-', and none of the gateway's own"
+                "the name is a path: use small letters, digits, '_', '-', not a gateway path"
                 f" ({', '.join(sorted(_OWN_PATHS))})"
             )
     upstream = BUILT_IN.get(name, Upstream(name, "", ""))
@@ -228,11 +228,13 @@ def read_upstream(name: str, values: object, vendor: Callable[[str], object]) ->
 
 def _url_error(text: str) -> str:
     if not text:
-        return 'base_url is missing: say where, as in "https://llm.example.com"'
+        return 'base_url is missing; name the server, as in "https://llm.example.com"'
     url = urlsplit(text)
     if url.scheme in {"http", "https"} and url.netloc and not url.query and "@" not in url.netloc:
         return ""
-    return f'base_url = {shown("base_url", text)}: must be such as "https://llm.example.com/v1"'
+    return (
+        f'base_url = {shown("base_url", text)}: must be a URL such as "https://llm.example.com/v1"'
+    )
 
 
 def _dialect_error(text: str) -> str:
@@ -249,7 +251,7 @@ def _as_table(title: str, values: object) -> Mapping[str, object]:
 
 def _text(key: str, value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise TypeError(f"{key} = {shown(key, value)}: must be a text")
+        raise TypeError(f"{key} = {shown(key, value)}: must be a string")
     return value
 
 
@@ -260,6 +262,6 @@ def _headers(value: object) -> dict[str, str]:
         if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or not re.fullmatch(
             r"[\t\x20-\x7e\x80-\xff]*", text
         ):
-            raise ValueError(f"headers: {name} = {shown(name, text)}: is no header")
+            raise ValueError(f"headers: {name} = {shown(name, text)}: is not a valid header")
         headers[name.lower()] = text
     return headers

@@ -16,7 +16,7 @@ def journal(target: str | os.PathLike[str], **options: Any) -> Journal:
     A step that is recovered or retried gets the same one. Raises `JournalError` outside of a step.
     """
     if DBOS.step_id is None:
-        message = "durable.dbos.journal: open it in a DBOS step that a workflow has called"
+        message = "durable.dbos.journal: open it in a DBOS step that a workflow calls"
         raise JournalError(message)
     session = f"{DBOS.workflow_id}/{DBOS.step_id}"
     return Journal(target, session, take_over=True, **options)

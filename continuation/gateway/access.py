@@ -73,16 +73,16 @@ class Access:
         if self.token:
             token_sent = headers.get(TOKEN_HEADER, token) or (_password(headers) if own else b"")
             if not hmac.compare_digest(token_sent, self.token):
-                problem = "is not the right one" if token_sent else "is missing"
+                problem = "is wrong" if token_sent else "is missing"
                 message = (
-                    f"the access token {problem}: send it as the header x-continuation-token, "
+                    f"the access token {problem}; send it as the header x-continuation-token, "
                     "or put /t/TOKEN before the path"
                 )
                 challenge = [(b"www-authenticate", b'Basic realm="continuation"')] if own else []
                 raise GatewayError(401, message, *challenge)
         elif not (self._insecure or client is None or is_loopback(client)):
             message = (
-                f"callers on other machines need an access token: set {self._token_env} "
+                f"callers on other machines need an access token; set {self._token_env} "
                 "for the gateway"
             )
             raise GatewayError(403, message)
@@ -93,12 +93,12 @@ class Access:
         match = _HOST.fullmatch(host)
         name = match[1].strip("[]") if match else ""
         if not (is_loopback(name) or _address(name) or {host, name} & self._hosts):
-            which = f"Host {host!r} is not known: add it to hosts under [gateway]"
-            raise GatewayError(403, which if host else "there is no Host: send that header")
+            which = f"Host {host!r} is unknown; add it to hosts under [gateway]"
+            raise GatewayError(403, which if host else "the header Host is missing; send it")
         origin = headers.get(b"origin", b"").decode("latin-1").lower()
         crossed = headers.get(b"sec-fetch-site", b"none") not in {b"none", b"same-origin"}
         same = origin in {f"http://{host}", f"https://{host}"}
         if ((origin and not same) or crossed) and origin not in self._origins:
             source = f"pages of {origin}" if origin else "other sites"
-            message = f"{source} may not use this: add the origin to origins under [gateway]"
+            message = f"{source} may not use the gateway; add the origin to origins under [gateway]"
             raise GatewayError(403, message)

@@ -103,8 +103,8 @@ class Gateway:
         for layer in config.layers:
             if layer.values.get("on_failure") == "raise":
                 raise ConfigError(
-                    f'{layer.source} on_failure = "raise": nobody behind a gateway can catch an '
-                    'exception; choose "stop" or "truncated"'
+                    f'{layer.source} on_failure = "raise": no program behind a gateway can catch '
+                    'an exception; choose "stop" or "truncated"'
                 )
         access, table = Access(config.gateway, insecure=self._insecure), config.gateway
         with_key = [upstream for upstream in table.upstreams.values() if upstream.key_env]
@@ -202,7 +202,7 @@ class Gateway:
             dialect = upstream.dialect if upstream else ""
             _check_framing(caller)
             if scope["method"] in _REFUSED:
-                message = f"{scope['method']} is not relayed: use another method"
+                message = f"{scope['method']} is not relayed; use another method"
                 raise GatewayError(405, message, (b"allow", _ALLOWED))
             if name in {"livez", "readyz"} and rest == "/":
                 self._access.check_page(caller.named)
@@ -244,7 +244,7 @@ class Gateway:
     async def _answer_own(self, caller: Caller, method: str, path: str) -> None:
         """Answer a request for one of the gateway's own paths."""
         if method not in {"GET", "HEAD"}:
-            message = f"{method} is nothing that the gateway's own paths know: GET them"
+            message = f"{method} is not supported on the gateway's own paths; use GET"
             raise GatewayError(405, message, (b"allow", b"GET, HEAD"))
         if path == "//":
             await page.show_page(caller)
@@ -258,7 +258,7 @@ class Gateway:
         folder, _, name = path.rpartition("/")
         record = self.turns.find(name) if folder == "/continuation/turns" else None
         if record is None:
-            message = "no such turn is known: GET /continuation/turns/ID, of the last 10,000"
+            message = "unknown turn; GET /continuation/turns/ID works for the last 10,000 turns"
             raise GatewayError(404, message)
         await caller.answer(200, json.dumps(record).encode())
 
@@ -267,9 +267,9 @@ class Gateway:
     async def _pass(self, caller: Caller, scope: Scope, upstream: Upstream, rest: str) -> None:
         """Relay a request, or heal its answer."""
         if caller.named.get(b"upgrade", b"").lower() == b"websocket":
-            raise GatewayError(426, "WebSockets do not pass: use HTTP")
+            raise GatewayError(426, "WebSockets are not supported; use HTTP")
         if sum(len(name) + len(value) for name, value in caller.headers) > _MOST_HEADERS:
-            message = f"the headers are larger than {_MOST_HEADERS:,} bytes: send fewer"
+            message = f"the headers are larger than {_MOST_HEADERS:,} bytes; send fewer"
             raise GatewayError(431, message)
         method = str(scope["method"])
         query: bytes = scope.get("query_string", b"")
@@ -331,10 +331,10 @@ def _key(table: GatewayTable, upstream: Upstream, access: Access) -> bytes:
     """Return the key to send to an upstream instead of the caller's."""
     setting = f"[upstreams.{upstream.name}] key_env = {upstream.key_env!r}"
     if not access.token:
-        raise ConfigError(f"{setting}: needs an access token; set {table.token_env}")
+        raise ConfigError(f"{setting}: this needs an access token; set {table.token_env}")
     key = os.environ.get(upstream.key_env, "").encode()
     if not key:
-        raise ConfigError(f"{setting}: there is no such environment variable, or it is empty")
+        raise ConfigError(f"{setting}: this environment variable is not set or is empty")
     return b"Bearer " + key if upstream.dialect == "openai" else key
 
 
@@ -359,7 +359,7 @@ def _route(scope: Scope) -> tuple[bytes, str, str]:
     # A proxy may have removed the outer prefix; then only the mount's own is in the path.
     path = path.removeprefix(root if path.startswith(root) else root.removeprefix(outer))
     if not re.fullmatch(r"/[!-~]*", path) or "#" in path or _DOT_SEGMENTS.search(unquote(path)):
-        message = "the path has dot segments or characters that no path has: write it plainly"
+        message = "the path has dot segments or invalid characters; send a plain path"
         raise GatewayError(400, message)
     token = b""
     if path.startswith("/t/"):

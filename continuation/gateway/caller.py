@@ -100,7 +100,9 @@ class Caller:
                     if not receiving.done():
                         await asyncio.wait({receiving}, timeout=left - (loop.time() - begun))
                     if not receiving.done():
-                        raise GatewayError(408, "the body took too long to come: send it at once")
+                        raise GatewayError(
+                            408, "the body took too long to arrive; send it without pauses"
+                        )
                     message = receiving.result()
                 finally:
                     receiving.cancel()
@@ -128,7 +130,7 @@ class Caller:
         if not self._room.wait(self.address):
             message = (
                 f"{self._room.table.max_waiting:,.0f} connections of {self.address} have sent no "
-                "complete request, which is all that max_waiting allows: send bodies at once"
+                "complete request, the maximum (max_waiting); send bodies without pauses"
             )
             raise GatewayError(503, message, (b"retry-after", b"1"))
         return True
@@ -150,7 +152,7 @@ class Caller:
             size += len(chunk)
             lease.take(len(chunk))
             if size > LARGEST:
-                message = f"the body is larger than {LARGEST:,} bytes: send less at once"
+                message = f"the body is larger than {LARGEST:,} bytes; send less at once"
                 raise GatewayError(413, message)
             chunks.append(chunk)
         return b"".join(chunks)

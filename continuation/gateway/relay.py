@@ -17,9 +17,9 @@ def failed(error: Exception) -> GatewayError:
     if isinstance(error, TooLargeError):
         return GatewayError(502, f"{error}: see max_event_bytes and max_body_bytes of [gateway]")
     if isinstance(error, httpx2.TimeoutException):
-        message = "the upstream said nothing in time: try again, or raise idle_seconds"
+        message = "the upstream sent nothing in time; try again, or raise idle_seconds"
         return GatewayError(504, message)
-    message = f"the upstream could not be reached ({type(error).__name__}): check its base_url"
+    message = f"the upstream could not be reached ({type(error).__name__}); check its base_url"
     return GatewayError(502, message)
 
 

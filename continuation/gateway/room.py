@@ -31,7 +31,7 @@ class Lease:
         self.held += size
         if self._room.held > self._room.table.max_held_bytes:
             message = (
-                "the bodies of all requests take as many bytes as max_held_bytes allows: come back "
+                "the bodies of all requests reach max_held_bytes; try again "
                 "later, or raise it under [gateway]"
             )
             raise GatewayError(503, message, _LATER)
@@ -84,8 +84,7 @@ class Room:
         """Raise a `GatewayError` if as many requests are under way as may be."""
         if self.streams >= self.table.max_streams:
             message = (
-                f"{self.streams:,} requests are under way, which is all that max_streams "
-                "allows: come back later"
+                f"{self.streams:,} requests are running, the maximum (max_streams); try again later"
             )
             raise GatewayError(503, message, _LATER)
 

@@ -31,15 +31,15 @@ _HEAD_SECONDS = 10.0
 """Seconds that a request's head may take to come."""
 _MOST_HEAD = 1 << 17
 """The most bytes of a head; the application refuses smaller ones that are still too large."""
-_SLOW = "408 Request Timeout", "the headers took too long to come: send them at once"
-_LARGE = "431 Request Header Fields Too Large", "the headers are too large: send fewer"
+_SLOW = "408 Request Timeout", "the headers took too long to arrive; send them without pauses"
+_LARGE = "431 Request Header Fields Too Large", "the headers are too large; send fewer"
 _CROWDED = (
     "503 Service Unavailable",
-    "too many connections of this address have sent no request (max_waiting): send it at once",
+    "too many connections of this address have sent no request (max_waiting); send it sooner",
 )
 _BAD = (
     "400 Bad Request",
-    "this is no HTTP that all servers read alike, or its path is too long: check the request line, "
+    "this request is ambiguous HTTP, or its path is too long; check the request line, "
     "content-length, transfer-encoding and line ends",
 )
 

@@ -313,7 +313,7 @@ def _check(history: History) -> Iterator[Violation]:
 
 def _grammar(body: Body, dialect: str | None) -> Grammar:
     if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers
-        msg = f"body: a request's body is a mapping, not {type(body).__name__}; decode it first"
+        msg = f"body: must be a mapping, not {type(body).__name__}; decode it first"
         raise TypeError(msg)
     if dialect is None:
         return _GRAMMARS[detect(body)]
@@ -321,7 +321,7 @@ def _grammar(body: Body, dialect: str | None) -> Grammar:
         return _GRAMMARS[HistoryFormat(dialect)]
     except ValueError:
         names = ", ".join(HistoryFormat)
-        msg = f"dialect={dialect!r}: use one of {names}, or None to tell it from the body"
+        msg = f"dialect={dialect!r}: use one of {names}, or None to detect it from the body"
         raise ValueError(msg) from None
 
 

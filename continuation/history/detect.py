@@ -38,8 +38,8 @@ def detect(body: Body) -> HistoryFormat:
     if "messages" not in body and "input" in body:
         return HistoryFormat.OPENAI_RESPONSES
     if not is_list(body.get("messages")):
-        problem = "body: no list `messages`, `contents` or `input` in it"
-        raise ValueError(f"{problem}; name the dialect or mend the body")
+        problem = "body: it has no list `messages`, `contents` or `input`"
+        raise ValueError(f"{problem}; name the dialect or correct the body")
     asks_chat = bool(_CHAT_FIELDS & body.keys())
     tool = as_map(next(iter(as_list(body.get("tools"))), None))
     if as_text(body.get("model")).startswith("claude") and not asks_chat:

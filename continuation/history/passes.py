@@ -394,7 +394,7 @@ def _decision(wanted: object) -> str:
     text = wanted.strip() if isinstance(wanted, str) else ""
     if text not in words and (not text or get_close_matches(text, words, cutoff=0.8)):
         known = ", ".join(map(repr, words))
-        message = f"ask= decided {wanted!r}: use one of {known}, or the text of a result"
+        message = f"ask= returned {wanted!r}; return one of {known}, or the text of a result"
         raise DecisionError(message)
     return text
 

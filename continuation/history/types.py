@@ -165,7 +165,7 @@ class RepairPolicy:
 
     def __post_init__(self) -> None:
         if self.unanswered_tool_calls == "ask" and self.ask is None:
-            msg = 'unanswered_tool_calls="ask" needs ask=: a callable that is shown the open calls'
+            msg = 'unanswered_tool_calls="ask" needs ask=: a callable that gets the open calls'
             raise ValueError(msg)
         for name, choices in _CHOICES.items():
             if (value := getattr(self, name)) not in choices:

@@ -109,8 +109,8 @@ class Journal(SessionReader):
                 message = f"{name} = {seconds!r}: must be a number of seconds above 0"
                 raise ValueError(message)
         if not session or session != session.encode(errors="ignore").decode().replace("\0", ""):
-            message = f"session = {session!r}: a name by which the session is found again"
-            raise ValueError(f"{message}, without NUL and halves of characters")
+            message = f"session = {session!r}: must be a name"
+            raise ValueError(f"{message}, without NUL characters and lone surrogates")
         self._target, self.session = target, session
         self.save_every = save_every
         self.durability: Durability = durability
@@ -149,7 +149,7 @@ class Journal(SessionReader):
         query = "SELECT id, epoch FROM sessions WHERE name = ?"
         for row in store.find(query, (self.session,)):
             return Ownership(*row)
-        message = f"session {self.session!r}: there is none in {self.target}"
+        message = f"session {self.session!r}: not found in {self.target}"
         raise JournalError(message)
 
     # --- who may write ---------------------------------------------------------------------------
@@ -516,7 +516,7 @@ class Journal(SessionReader):
         if self._is_incomplete:
             message = (
                 f"session {self.session!r}: the last answer is not recorded, because its request"
-                " was left alone: see `enabled` and `leave_limits_below`"
+                " was passed through unchanged; see `enabled` and `leave_limits_below`"
             )
             raise JournalError(message)
         return self._last_calls()

@@ -99,9 +99,7 @@ def sessions(connection: Connection, name: str | None = None) -> list[Listed]:
     )
     rows = connection.execute(query, (name,)).fetchall()
     if name is not None and not rows:
-        raise JournalError(
-            f"session {name!r}: there is none; `continuation sessions list` tells which there are"
-        )
+        raise JournalError(f"session {name!r}: not found; `continuation sessions list` lists them")
     return sorted((_listed(connection, *row) for row in rows), key=lambda each: -each.seen)
 
 
@@ -190,16 +188,16 @@ def timeline(connection: Connection, name: str, *, content: bool) -> list[Moment
 
 
 _TEXTS = {
-    "turn": "a turn begins: {model}",
-    "end": "the turn ends: {outcome}",
-    "drop": "the turn ends without an answer",
-    "message": "the request says something new",
-    "answer": "the model has answered",
-    "interrupted": "half an answer stays in the history",
-    "rewind": "the request goes back to turn {key}",
+    "turn": "turn begins: {model}",
+    "end": "turn ends: {outcome}",
+    "drop": "turn ends without an answer",
+    "message": "new message in the request",
+    "answer": "answer of the model",
+    "interrupted": "incomplete answer stays in the history",
+    "rewind": "request returns to turn {key}",
     "intent": "tool {name} begins ({key})",
-    "result": "tool {tool} has a result ({key})",
-    "repair": "the history was closed",
+    "result": "result of tool {tool} ({key})",
+    "repair": "history repaired: open calls closed",
 }
 
 
@@ -211,7 +209,7 @@ def decoded(name: str, data: bytes | None) -> Any:
         if (value := parsed(data.decode())) is not None:
             return value
     raise JournalError(
-        f"session {name!r}: a codec has encoded its content; read it in a program that has the "
+        f"session {name!r}: its content is encoded; read it in a program with the "
         "codec: Journal(..., codec=..., readonly=True)"
     )
 

@@ -93,8 +93,8 @@ def _try(
             if dead is False or (dead is None and not silent):
                 who = f"process {holder.get('pid')} on {holder.get('host')}"
                 when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
-                message = f"session {name!r} is held by {who} since {when}; "
-                raise LeaseHeld(message + "wait, stop it, or open with readonly=True")
+                message = f"session {name!r} has been owned by {who} since {when}; "
+                raise LeaseHeld(message + "wait, stop that process, or open with readonly=True")
         db.execute(
             "UPDATE sessions SET epoch = ?, owner = ?, since = ?, beat = ? WHERE id = ?",
             (epoch + 1, process, now, now, session),

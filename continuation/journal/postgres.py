@@ -215,7 +215,7 @@ class PostgresJournalStore(JournalStore):
         if (version := self._version(connection)) == len(SCHEMAS):
             return
         if not (version or make):
-            raise JournalError(f"journal {self.name}: there is none in this database")
+            raise JournalError(f"journal {self.name}: this database has no journal")
         with connection.transaction(durable=True):
             connection.execute("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
             if not (version := self._version(connection)):
@@ -238,7 +238,7 @@ class PostgresJournalStore(JournalStore):
     def _commit(self, units: Sequence[Any]) -> None:
         def commit() -> None:
             if not self._has_tables:  # new tables number their sessions anew
-                message = "its tables are gone: open the session again"
+                message = "its tables were removed; open the session again"
                 raise Fenced(message)
             try:
                 JournalStore._commit(self, units)  # noqa: SLF001

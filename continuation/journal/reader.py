@@ -121,7 +121,7 @@ class SessionReader:
         with self._lock:
             state = self._state
             if dialect is not None and state.form and dialect != state.form:
-                message = f"dialect = {dialect!r}: this session speaks {state.form!r}"
+                message = f"dialect = {dialect!r}: this session's format is {state.form!r}"
                 raise ValueError(message)
             if not state.turns:
                 return []
@@ -155,7 +155,9 @@ class SessionReader:
         """Return format, request body without unsent results, and their turns by call id."""
         state, form = self._state, self._state.form
         if self.content == "none":
-            message = f"session {self.session!r}: with content = 'none' no conversation is kept"
+            message = (
+                f"session {self.session!r}: with content = 'none', no conversation is recorded"
+            )
             raise JournalError(message)
         turns = [as_json(contents.get(recorded.number)) for recorded in state.turns]
         sent, anonymous = set[str](), 0

@@ -58,7 +58,7 @@ class SqliteJournalStore(JournalStore):
     def opened(cls, target: Any, *, make: bool) -> SqliteJournalStore:
         path = Path(target)
         if not make and not path.exists():
-            raise JournalError(f"journal {path}: there is no such file")
+            raise JournalError(f"journal {path}: the file does not exist")
         return cls(path)
 
     @classmethod
@@ -66,7 +66,7 @@ class SqliteJournalStore(JournalStore):
     def reading(cls, target: Any) -> Generator[sqlite3.Connection]:
         path = Path(target)
         if not path.is_file():
-            raise JournalError(f"journal {path}: there is no such file")
+            raise JournalError(f"journal {path}: the file does not exist")
         try:
             # A connection that may write, though it is not let: only such a one removes the
             # files that reading makes, or that a process which was killed has left.
@@ -74,7 +74,7 @@ class SqliteJournalStore(JournalStore):
                 db.execute("PRAGMA query_only=1")
                 wait_for_lock(lambda: check_format(db, path))
                 if not db.execute("PRAGMA user_version").fetchone()[0]:
-                    raise JournalError(f"journal {path}: it is empty")
+                    raise JournalError(f"journal {path}: the file is empty")
                 db.execute("BEGIN")  # all reads are of one moment
                 yield db
         except sqlite3.Error as error:
@@ -223,8 +223,8 @@ def _opened(path: Path) -> sqlite3.Connection:
             raise
         if log.exists() and log.stat().st_size:
             raise JournalError(
-                f"journal {path}: {explained(error, path)}; its last entries are in {log.name}: "
-                "copied together to a folder that can be written, both can be read"
+                f"journal {path}: {explained(error, path)}; its last entries are in {log.name}; "
+                "copy both files to a writable folder and read them there"
             ) from error
         return connect("mode=ro&immutable=1", _Unchanging)
     except BaseException:
@@ -302,11 +302,11 @@ def _explained(error: OSError, folder: Path) -> str:
         errno.EACCES: ("no permission", f"give this user the right to write the folder {folder}"),
         errno.EPERM: ("no permission", f"give this user the right to write the folder {folder}"),
         errno.ENOENT: (
-            ("the folder takes no files", "name a file elsewhere")
+            ("no file can be created in the folder", "name a file elsewhere")
             if folder.is_dir()
-            else ("there is no such folder", f"create {folder}")
+            else ("the folder does not exist", f"create {folder}")
         ),
-        errno.ENOTDIR: ("there is no such folder", f"create {folder}"),
+        errno.ENOTDIR: ("the folder does not exist", f"create {folder}"),
         errno.EMFILE: ("too many files are open", "raise the limit of open files (ulimit -n)"),
     }
     what = error.strerror or type(error).__name__
@@ -334,7 +334,7 @@ def wait_for_lock(action: Callable[[], object]) -> None:
 def _check(path: Path) -> None:
     """Refuse a network file system; create a missing file and folder, for their owner alone."""
     if (kind := file_system(path)) in NETWORKS:
-        message = f"journal {path}: on a network file system ({kind}) locks do not hold; "
+        message = f"journal {path}: locks do not work on a network file system ({kind}); "
         raise JournalError(message + "keep it on a local disk")
     if path.exists() and not path.is_file():
         what = "a folder" if path.is_dir() else "a device"
@@ -365,7 +365,7 @@ def check_format(connection: sqlite3.Connection, path: Path) -> int:
 
     # In this order: another process may write all three, in one transaction, meanwhile.
     if value("schema_version") and value("application_id") != _APPLICATION:
-        message = f"journal {path}: it is a database of something else; name another file"
+        message = f"journal {path}: the file belongs to another program; name another file"
         raise JournalError(message)
     if (version := value("user_version")) > len(SCHEMAS):
         message = f"journal {path}: its format {version} is newer than {len(SCHEMAS)}; "

@@ -75,9 +75,9 @@ def guarded_inserts(condition: str) -> dict[str, str]:
 
 
 TAKEN: Final = (
-    "another process owns this session now; this one must stop, and nothing more of it is recorded"
+    "another process owns this session now; stop this one, because it records nothing any more"
 )
-FORKED: Final = "a journal does not pass through fork: open one in the new process"
+FORKED: Final = "a journal cannot be used after fork; open one in the new process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ class JournalStore(ABC):
     @classmethod
     def copy(cls, source: Connection, to: Path) -> None:
         """Copy what a connection reads to a new file. Raises `JournalError` for a server."""
-        message = "copy: a journal in PostgreSQL is copied by pg_dump --table 'continuation_*'"
+        message = "copy: use pg_dump --table 'continuation_*' to copy a journal in PostgreSQL"
         raise JournalError(message)
 
     def is_there(self) -> bool:

@@ -270,7 +270,7 @@ class Settling:
         verify: Callable[..., Any] | None,
     ) -> None:
         if isinstance(idempotent, str):
-            message = f"idempotent = {idempotent!r}: must be a collection of tools' names"
+            message = f"idempotent = {idempotent!r}: must be a collection of tool names"
             raise TypeError(message)
         self._journal = journal
         self._run, self._idempotent, self._verify = run, idempotent, verify

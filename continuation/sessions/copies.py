@@ -53,7 +53,7 @@ def repairing(
     if target is None:
         copy = _sibling(root.resolve(), "orig" if in_place else "repaired")
     if copy.absolute().resolve().is_relative_to(root.resolve()):
-        raise OSError(f"{copy}: lies in {root}, which is to be copied; name a target outside of it")
+        raise OSError(f"{copy}: is inside {root}, which is copied; name a target outside of it")
     repair = _repair_storage if storage_in(path) is not None else _repair_folder
     return repair(path, copy.absolute(), policy, in_place=in_place)
 
@@ -61,7 +61,7 @@ def repairing(
 def _sibling(path: Path, word: str) -> Path:
     path = path if path.name.strip(".") else path.resolve()  # such as "."
     if not path.name:
-        raise OSError(f"{path}: nothing can lie beside it; name a folder in it")
+        raise OSError(f"{path}: no copy can be written beside it; name a folder in it")
     return path.with_name(f"{path.stem}.{word}{path.suffix}")
 
 
@@ -109,7 +109,7 @@ class _Unchanged:
             if self._look() != self._states:
                 file = self._files[0]
         if file is not None:
-            msg = f"{file}: another program is at work on it; end that first, or repair a copy"
+            msg = f"{file}: another program uses it; end that program first, or repair a copy"
             raise OSError(msg)
 
 
@@ -133,7 +133,7 @@ def _repair_file(
                 _refuse_existing(destination)
                 _write_whole(destination, data, like=path)
             else:
-                _refuse_existing(backup, "it is a kept original; move it away first")
+                _refuse_existing(backup, "it is an original that was kept; move it away first")
                 unchanged.refuse_use()
                 backup.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(path, backup)

@@ -36,7 +36,7 @@ def no_text(data: bytes) -> Problem | None:
     if not what and data[_TAR[0] :].startswith(_TAR[1]):
         what = "a tar archive"
     if what:
-        return _problem(f"this file is {what}, not a session; unpack it, and name what was in it.")
+        return _problem(f"this file is {what}, not a session; unpack it, and name a file from it.")
     encoding = next((name for start, name in _UTF if data.startswith(start)), "")
     if not encoding and _is_wide(data[:_LOOKED_AT]):
         encoding = "UTF-16"
@@ -51,7 +51,7 @@ def no_text(data: bytes) -> Problem | None:
     return None
 
 
-_BLANK: Final = "there is nothing in this file but white space or NUL bytes."
+_BLANK: Final = "this file has only white space or NUL bytes."
 
 
 def _problem(text: str) -> Problem:

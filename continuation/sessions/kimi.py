@@ -37,7 +37,7 @@ class KimiCode(Log):
         fold.release()
         for entry in (entry for name, entry in fold.steps.items() if name in fold.open):
             begin = entry.opening or entry.records[0].value
-            message = "a step begins here and never ends; the program died in it."
+            message = "a step begins here and has no end; the program ended during it."
             fold.problems.append(Problem("step_unfinished", entry.records[0].line, message))
             event = {**as_map(begin.get("event")), "type": "step.end"}
             entry.closing = {**begin, "event": event}
@@ -131,7 +131,7 @@ class _Fold:
             return
         name, own = str(event.get("stepUuid")), event.get("uuid")
         if (entry := self.steps.get(name)) is None:
-            text = "the beginning of this record's step is lost; the step begins here."
+            text = "the beginning of this record's step is missing; the step begins here."
             self.problems.append(Problem("step_unknown", record.line, text))
             turn = {key: event[key] for key in ("turnId", "step") if key in event}
             begin = {"type": "step.begin", "uuid": name, **turn}

@@ -37,13 +37,13 @@ class Record:
 
 
 _MESSAGES: Final = {
-    "torn_tail": "the last line is cut off; a program died while it wrote it. It is left out.",
-    "bad_line": "this line is not JSON. It is left out; the lines around it are kept.",
-    "not_object": "this line is JSON, but no object. It is left out.",
-    "nul_run": "there are NUL bytes in this line; a file system lost what stood there.",
-    "half_utf8": "a character is cut in half in this line; it shows as a replacement mark.",
-    "fused_lines": "two records stand in one line; a line break was lost. Both are kept.",
-    "torn_and_fused": "a cut-off record and a whole one stand in one line; the whole one is kept.",
+    "torn_tail": "the last line is incomplete; a program ended while writing it. It is removed.",
+    "bad_line": "this line is not JSON. It is removed; the lines around it are kept.",
+    "not_object": "this line is JSON, but not an object. It is removed.",
+    "nul_run": "this line has NUL bytes; a file system lost its content.",
+    "half_utf8": "a character in this line is incomplete; it becomes a replacement mark.",
+    "fused_lines": "this line has two records; a line break was lost. Both are kept.",
+    "torn_and_fused": "this line has an incomplete and a complete record; the latter is kept.",
 }
 
 

@@ -196,7 +196,7 @@ def _drop_copies(records: list[Record]) -> list[Problem]:
     ]
     dropped = set(copies)
     records[:] = [record for record in records if record not in dropped]
-    message = "the line stands in the file twice; one of the two is left out."
+    message = "the line is in the file twice; one of the two is removed."
     return [Problem("line_twice", record.line, message) for record in copies]
 
 
@@ -214,7 +214,7 @@ def _thread(records: list[Record], spoken: list[Record]) -> tuple[set[str], list
             break
         below, current = current, by_id.get(parent)
         if current is None:
-            text = "the record before this one is lost; what stands above it in the file is used."
+            text = "the record before this one is missing; the one above it in the file is used."
             problems.append(Problem("lost_parent", below.line, text))
             above = bisect_left(positions, order[below])
             while above and as_text(spoken[above - 1].value.get("uuid")) in names:

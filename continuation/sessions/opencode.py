@@ -124,13 +124,15 @@ class Storage:
             value = loads(data.replace(b"\0", b""))
         except ValueError:
             name = "/".join(key)
-            message = f"{name} is not JSON (cut off, or lost by the file system). It is left out."
+            message = f"{name} is not JSON (incomplete, or lost by the file system). It is removed."
             self.problems.append(Problem("bad_file", 0, message))
             self.damaged[key] = None
             return None
         clean = without_halves(value, data)
         if clean is not value:
-            message = f"a character is cut in half in {'/'.join(key)}; it shows as a mark."
+            message = (
+                f"a character in {'/'.join(key)} is incomplete; it becomes a replacement mark."
+            )
             self.problems.append(Problem("half_utf8", 0, message))
             self.damaged[key] = encoded(clean, indented=self.store.named)
         return as_map(clean)
@@ -188,7 +190,7 @@ class Storage:
         states = [as_map(part.value.get("state")) for part in step if part.kind == "tool"]
         is_waiting = any(state.get("status") in ("pending", "running") for state in states)
         if is_waiting and "step-start" in kinds and "step-finish" not in kinds:
-            problem = f"a step of {key.name} begins and never ends; the program died in it."
+            problem = f"a step of {key.name} begins and has no end; the program ended during it."
             self.problems.append(Problem("step_unfinished", 0, problem))
         text = text_of([dict(part.value) for part in step if part.kind == "text"])
         message: dict[str, Any] = {"role": "assistant", "content": text or _other_parts(step)}

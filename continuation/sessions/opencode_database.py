@@ -109,7 +109,7 @@ def opened(path: Path, *, alone: bool = False) -> Generator[Database]:
             yield Database(connection)
     except sqlite3.Error as error:
         if "locked" in str(error):
-            msg = f"{path}: another program has it open; end that first, or repair a copy"
+            msg = f"{path}: another program uses it; end that program first, or repair a copy"
         else:
             msg = f"{path}: SQLite cannot read it ({error})"
         raise OSError(msg) from error

@@ -184,13 +184,13 @@ def _load_json(path: Path, data: bytes) -> SavedSession | None:
         document: Any = json.loads(data)
         value = without_halves(document, data)
         if value is not document:
-            text = "a character is cut in half in this file; it shows as a replacement mark."
+            text = "a character in this file is incomplete; it becomes a replacement mark."
             problems.append(Problem("half_utf8", 0, text))
     except ValueError:
         # More than one line that begins an object: a log.
         is_log = data.replace(b"\0", b"").count(b"\n{") > 1
         value = None if is_log else parse_cut(data)
-        text = "the file is cut off; what stands before the cut is used."
+        text = "the file is incomplete; the part that arrived is used."
         problems.append(Problem("torn_body", 0, text))
     body = dict(as_map(value))
     if SavedChat.fits(body):

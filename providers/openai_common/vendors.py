@@ -214,7 +214,7 @@ def _ceilings(value: object) -> object:
 _FLAG: Reader = lambda value: value if isinstance(value, bool) else _WRONG, "true or false"
 _PATH = _fitting(r"(?:/[^\s?#]*[^\s?#/])?", 'a path such as "/beta", or "" for none')
 _KEYS = 'keys joined by dots such as "data.max_tokens", or "" for none'
-_TEXTS: Reader = _texts, "a list of texts"
+_TEXTS: Reader = _texts, "a list of strings"
 
 _READERS: Final[Mapping[str, Reader]] = {
     "prefill": _one_of("none", "bare", "prefix", "partial", "continue_final_message"),

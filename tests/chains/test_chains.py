@@ -166,7 +166,7 @@ def test_what_was_promised_and_not_kept_fails_closed_until_it_is_taken_back() ->
     tenant = Tenant(MemoryStore(), "api", "key")
     first, asked = request("U:x", None), request("U:y")
     assert tenant.promise("resp_1")
-    with pytest.raises(ChainLost, match="what it said was not kept"):
+    with pytest.raises(ChainLost, match="its content was not recorded"):
         rewrite(asked, tenant.find)
     assert tenant.keep(first, items("A[t:a]"), given="resp_1", held="resp_1")  # the server's own
     assert rewrite(asked, tenant.find) is None
@@ -319,7 +319,9 @@ def test_w09_a_joined_turn_whose_items_the_server_forgot_is_sent_without_them() 
 
 def test_w09_a_lost_chain_that_we_do_not_know_to_its_beginning_fails_closed() -> None:
     for known in ({}, {"resp_1": turn("U:x A[t:a]", "resp_0")}):
-        with pytest.raises(ChainLost, match="nothing is known of what went before; send the whole"):
+        with pytest.raises(
+            ChainLost, match="earlier part of the conversation is unknown; send the"
+        ):
             replayed(request("U:y"), **known)
 
 

@@ -324,7 +324,7 @@ def other_version(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make_file", "why"),
     [
-        (notes, "it is no SQLite database"),
+        (notes, "it is not an SQLite database"),
         (other_program, "belongs to another program"),
         (other_version, "another version"),
     ],

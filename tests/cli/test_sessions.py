@@ -171,7 +171,7 @@ def test_what_a_codec_or_nothing_keeps_is_said(
                 model=MODEL, max_tokens=1_000, messages=[{"role": "user", "content": "Go."}]
             )
     assert {one["turns"] for one in told(capsys, "list", store)["sessions"]} == {1}
-    assert "the model has answered" in _text(capsys, "show", store, "s")
+    assert "answer of the model" in _text(capsys, "show", store, "s")
     for arguments in (["show", "--content"], ["export"], ["resume"]):
         assert main(["sessions", *arguments, str(store), "s"]) == 2
         assert "a codec has encoded its content" in capsys.readouterr().err

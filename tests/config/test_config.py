@@ -373,8 +373,8 @@ def test_check_tells_every_mistake(tmp_path: Path, capsys: pytest.CaptureFixture
         assert sum(line.startswith(f"[{place}] ") for line in told) == count, told
     for said in ("'host'", "like = 'vlm'", "When = 1", "'ping_seconds'", "drain_seconds = '10'"):
         assert sum(said in line for line in told) == 1, said
-    assert "[upstreams.x] headers: a = 1: must be a text" in told
-    assert '[upstreams.x] base_url is missing: say where, as in "https://llm.example.com"' in told
+    assert "[upstreams.x] headers: a = 1: must be a string" in told
+    assert "[upstreams.x] base_url is missing; name the server" in " ".join(told)
     (name, *rest) = [line for line in told if line.startswith("[upstreams.readyz] ")]
     assert "(continuation, livez, metrics, readyz, t)" in name
     assert len(rest) == 2

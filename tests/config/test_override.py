@@ -268,7 +268,7 @@ MALFORMED = [
     ("prefill=1", "prefill = '1': must be true or false"),
     ("quiet_mode=1", "quiet_mode = '1': must be true or false"),
     ("usage=all", "usage = 'all': choose one of 'turn', 'billed'"),
-    ("learned_file=/etc/passwd", "holds for a client, not for one call"),
+    ("learned_file=/etc/passwd", "applies to a client, not to one call"),
     ('recovery_prompt="a', "write off, on, or key=value"),
 ]
 

@@ -105,7 +105,7 @@ def test_a_name_that_is_not_known_may_be_a_web_pages(
     told = ask(closed.url, raw)
     assert status(told) == wanted
     if wanted == 403:
-        helps = "add it to hosts" if host else "there is no Host: send that header"
+        helps = "add it to hosts" if host else "the header Host is missing; send it"
         assert helps in error(told)["error"]["message"]
 
 

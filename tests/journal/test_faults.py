@@ -235,7 +235,7 @@ print(journal.call({"id": "2", "name": "Write"}, lambda call: "still mine"))
         timeout=50,  # shorter than a store waits for its thread
     )
     assert ran.stdout.splitlines() == [
-        "a journal does not pass through fork: open one in the new process",
+        "a journal cannot be used after fork; open one in the new process",
         "own",
         "still mine",
     ]

@@ -220,7 +220,7 @@ def test_where_nothing_is_kept_the_request_is_refused_with_a_remedy(sim: Simulat
     [
         ("", "must be 'memory', 'off', a postgresql:// URL or the path of a file"),
         (3, "must be str"),
-        ("mysql://me:secret@db/chains", "of servers only postgresql:// is known"),
+        ("mysql://me:secret@db/chains", "only servers at postgresql:// are supported"),
         ("postgresql://me:secret@db:port?what=7", "is no URL that PostgreSQL reads"),
     ],
 )

@@ -189,7 +189,7 @@ def test_what_was_begun_and_never_kept_is_refused(sim: Simulator, server: Postgr
     assert caller.asked[1][1] is not None
     assert "chain store did not write" in str(report.chain)
     server.start()
-    with pytest.raises(openai.BadRequestError, match="what it said was not kept"):
+    with pytest.raises(openai.BadRequestError, match="its content was not recorded"):
         Caller(sim, server.url()).ask(NEXT, previous_response_id=said.id)
 
 
