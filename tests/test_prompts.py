@@ -110,7 +110,7 @@ def test_a_bad_template_is_refused_with_the_placeholder_named(template: str, par
 @pytest.mark.parametrize("key", ["recovery_prompt", "resume_text"])
 def test_a_prompt_has_a_bounded_length(key: str) -> None:
     assert check({key: "x" * 10_000})
-    with pytest.raises(ValueError, match=r"has 10,001 characters: write at most 10,000"):
+    with pytest.raises(ValueError, match=r"has 10,001 characters; write at most 10,000"):
         check({key: "x" * 10_001})
 
 

@@ -115,7 +115,7 @@ CLIENTS: dict[str, tuple[Make, str]] = {
     ),
     "openai, detour": (
         subclass(openai.OpenAI, _send_request=detour),
-        "sends requests in a way of its own",
+        "overrides how requests are sent",
     ),
     "openai, no copy": (subclass(openai.OpenAI, __init__=own), "cannot be copied"),
     "openai, the module's own": (
@@ -137,7 +137,7 @@ CLIENTS: dict[str, tuple[Make, str]] = {
     ),
     "google, ssl of aiohttp": (
         over_aiohttp(async_client_args={"ssl": object()}),
-        "only aiohttp understands 'ssl' .* say verify as well",
+        "only aiohttp understands 'ssl' .* set verify, too",
     ),
     "google, a buffer of aiohttp": (
         over_aiohttp(async_client_args={"read_bufsize": 9}),
@@ -145,12 +145,12 @@ CLIENTS: dict[str, tuple[Make, str]] = {
     ),
     "google, a session of aiohttp": (
         over_aiohttp(aiohttp_client=object()),
-        "it was given an aiohttp session",
+        "it has an aiohttp session",
     ),
     **{
         f"google without {place}": (
             lacking(place),
-            f"its inner client has no {place}, where we hook in",
+            f"its inner client has no {place}, which wrap needs",
         )
         for place in ("_httpx_client", "_async_httpx_client", "_http_options")
     },
@@ -233,7 +233,7 @@ def test_botocores_own_client_is_told_what_to_wrap_instead() -> None:
 
 @pytest.mark.parametrize("thing", [None, 7, "client", object(), types.SimpleNamespace(), print])
 def test_what_is_no_client_is_refused_with_lines_that_work(thing: object) -> None:
-    assert offered(thing, "not a client of an SDK we know") == [*MADE]
+    assert offered(thing, "not a client of a supported SDK") == [*MADE]
 
 
 async def _factory() -> object: ...
@@ -250,13 +250,11 @@ def test_modules_classes_and_parts_of_a_client_are_told_what_to_wrap_instead(kin
     sdk = {anthropic.Anthropic: anthropic, openai.OpenAI: openai}.get(kind, genai)
     [line] = offered(sdk, f"the module {sdk.__name__}: .*make a client and wrap that")
     assert line in MADE
-    [line] = offered(
-        kind, f"the class {kind.__module__}.{kind.__qualname__}: it is not yet a client"
-    )
+    [line] = offered(kind, f"the class {kind.__module__}.{kind.__qualname__}: it is a class")
     assert line == f"continuation.wrap({sdk.__name__}.{kind.__name__}(...))"
-    assert offered(openai.BadRequestError, "not yet a client") == [*MADE]
+    assert offered(openai.BadRequestError, "it is a class") == [*MADE]
     with gemini() as client:
-        refused(client.aio, "wrap the Client it belongs to")
+        refused(client.aio, "wrap the Client that it belongs to")
     with httpx2.Client() as http, continuation.http_client(http) as healing:
         for one in (http, healing):
             [line] = offered(one, r"continuation\.http_client and async_http_client")
@@ -276,7 +274,7 @@ def test_a_part_of_a_client_is_told_to_wrap_the_client() -> None:
             gpt.with_raw_response, claude.messages, claude.beta.messages,
             claude.with_streaming_response,
         ):  # fmt: skip
-            assert offered(part, "no client; wrap the client it belongs to") == [
+            assert offered(part, "not a client; wrap the client that it belongs to") == [
                 "client = continuation.wrap(client)"
             ]
 
@@ -374,8 +372,8 @@ class Listener:
         ({"config": 3}, TypeError, "config must be"),
         ({"config": "no-such-file.toml"}, OSError, "no-such-file"),
         ({"on_event": 3}, TypeError, "on_event = 3: must be callable with one event"),
-        ({"on_event": Listener()}, TypeError, "must be a plain function, since a turn"),
-        ({"on_event": Listener().__call__}, TypeError, "asyncio.Queue().put_nowait hands"),
+        ({"on_event": Listener()}, TypeError, "must be a plain function, because a turn"),
+        ({"on_event": Listener().__call__}, TypeError, "asyncio.Queue().put_nowait to pass"),
         ({"max_recoverys": 2}, ValueError, "did you mean 'max_recoveries'?"),
         ({"clamp_limit": True}, ValueError, "did you mean 'clamp'?"),
         ({"on_evnt": print}, ValueError, "did you mean 'on_event'?"),
@@ -386,7 +384,7 @@ class Listener:
         ({"max_recoveries": 11}, ValueError, "max_recoveries = 11: must be from 0 to 10"),
         ({"max_recoveries": "2"}, TypeError, "max_recoveries = '2': must be int, from 0 to 10"),
         ({"ceiling": 9}, ValueError, "'ceiling' is 'model_max_output_tokens' now"),
-        ({"max_tokens": 9}, ValueError, "max_tokens = 9: the limit of a request is said in"),
+        ({"max_tokens": 9}, ValueError, "max_tokens = 9: set a request's limit in"),
         ({"complete_tools": "Write"}, TypeError, "must be a list of names, not str"),
         ({"complete_tools": ["a", 1]}, TypeError, "must be a list of names, each a text"),
         ({"journal": "agent.db"}, TypeError, "journal = 'agent.db': must be a continuation.Journ"),

@@ -88,7 +88,7 @@ def test_a_joined_turn_that_is_not_kept_fails_closed() -> None:
     with pytest.raises(
         ChainLost, match=r"turn resp_1 .* too large .*; send the whole conversation"
     ):
-        sent(request("U:y"), resp_1=Lost("its 9 items are too large to be kept"))
+        sent(request("U:y"), resp_1=Lost("its 9 items are too large to be recorded"))
 
 
 def test_a_request_that_names_a_conversation_too_is_for_the_server_to_refuse() -> None:
@@ -142,7 +142,7 @@ def test_with_content_off_a_joined_turn_is_remembered_only_as_such() -> None:
         request("U:secret"), items("A[t:secret]"), given="resp_1", held=None, content=False
     )
     assert "secret" not in str(made)
-    with pytest.raises(ChainLost, match=r'not kept \(chain_store = "off"\)'):
+    with pytest.raises(ChainLost, match=r'not recorded \(chain_store = "off"\)'):
         sent(request("U:y"), **made)
 
 

@@ -194,7 +194,7 @@ def test_what_is_given_back_can_be_changed_without_harm(make: MakeStore) -> None
 
 @pytest.mark.parametrize("bound", ["max_entries", "max_bytes", "max_age"])
 def test_a_bound_that_leaves_no_room_is_refused(make: MakeStore, bound: str) -> None:
-    with pytest.raises(ValueError, match=f"{bound}: 0 is too small; give"):
+    with pytest.raises(ValueError, match=f"{bound}: 0 is too small; use"):
         make(**{bound: 0})
 
 
@@ -303,7 +303,7 @@ def test_a_damaged_file_is_set_aside_and_never_raises(
     assert again.get(KEY) == Alias("a")
     again.close()
     assert path.with_name("chains.db.damaged").read_bytes()[-4000:] == broken[-4000:]
-    assert "is damaged and was set aside as chains.db.damaged" in caplog.text
+    assert "renamed=chains.db.damaged" in caplog.text
 
 
 def notes(path: Path) -> None:
@@ -345,7 +345,7 @@ def test_a_file_that_is_not_ours_is_left_alone(
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == ["chains.db"]
     assert caplog.text.count(why) == 1
-    assert "is not used" in caplog.text
+    assert "chain store unavailable" in caplog.text
 
 
 def test_a_file_that_breaks_while_it_is_used_is_replaced(
@@ -364,7 +364,7 @@ def test_a_file_that_breaks_while_it_is_used_is_replaced(
     assert store.put({KEY: Alias("a")})
     assert store.get(KEY) == Alias("a")
     store.close()
-    assert "set aside" in caplog.text
+    assert "chain store damaged" in caplog.text
 
 
 def test_a_file_that_somebody_holds_is_used_again_when_it_is_free(

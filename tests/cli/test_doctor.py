@@ -182,7 +182,7 @@ def test_a_journal_that_keeps_nothing_fails(capsys: pytest.CaptureFixture[str]) 
     status, lines = told(capsys, "--journal", ":memory:")
     ((good, why),) = rows(lines, "journal")
     assert (status, good) == (1, "FAIL")
-    assert "name the path of a file" in why
+    assert "name a file" in why
 
 
 @pytest.mark.parametrize(("named", "mark"), [(True, "FAIL"), (False, "note")])

@@ -84,7 +84,7 @@ def test_check_reports_a_torn_line(tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "s.jsonl"
     path.write_bytes(as_bytes(LOGS["jsonl"](GOLDEN)) + b'{"role": "us')
     assert main(["check", str(path)]) == 1
-    assert "the last line is cut off" in capsys.readouterr().out
+    assert "the last line is incomplete" in capsys.readouterr().out
 
 
 def test_check_of_several_paths_ends_with_the_worst(tmp_path: Path, capsys: Capture) -> None:

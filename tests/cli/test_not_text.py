@@ -58,8 +58,8 @@ FILES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "utf-16-be": (lambda data: data.decode().encode("utf-16-be"), "this file is text in UTF-16"),
     "utf-32": (lambda data: data.decode().encode("utf-32"), "this file is text in UTF-32"),
     "empty": (lambda data: b"", "this file is empty"),
-    "blank": (lambda data: b" \n\n", "nothing in this file but white space or NUL bytes"),
-    "zeros": (lambda data: bytes(4096), "nothing in this file but white space or NUL bytes"),
+    "blank": (lambda data: b" \n\n", "this file has only white space or NUL bytes"),
+    "zeros": (lambda data: bytes(4096), "this file has only white space or NUL bytes"),
     "png": (lambda data: b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 8, "this file is binary data"),
     "random": (lambda data: bytes(range(128, 256)) * 16, "this file is binary data"),
 }

@@ -259,7 +259,7 @@ MALFORMED = [
     ("max_retries=0,", "write off, on, or key=value"),
     ("max_retries=0,,usage=turn", "write off, on, or key=value"),
     ("max_retries=0 usage=turn", "max_retries = '0 usage=turn'"),
-    ("max_retries=0, max_retries=1", "'max_retries' is said twice"),
+    ("max_retries=0, max_retries=1", "'max_retries' is given twice"),
     ("max_retrys=0", "did you mean 'max_retries'?"),
     ("max_retries=", "max_retries = '': must be of type int, from 0 to 10"),
     ("max_retries=many", "max_retries = 'many': must be of type int, from 0 to 10"),

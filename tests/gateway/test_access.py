@@ -150,8 +150,8 @@ def test_an_error_of_ours_has_the_shape_of_the_callers_format(
         ("GET /nowhere/x HTTP/1.1", [], 404, "or add [upstreams.nowhere]"),
         ("GET /favicon.ico HTTP/1.1", [], 404, "/openai, /gemini, /paid"),
         ("POST /v1/messages HTTP/1.1", [], 404, "/gemini, /paid, as in /anthropic/v1/messages"),
-        ("POST / HTTP/1.1", [], 405, "GET them"),
-        ("DELETE /continuation/turns/x HTTP/1.1", [], 405, "GET them"),
+        ("POST / HTTP/1.1", [], 405, "use GET"),
+        ("DELETE /continuation/turns/x HTTP/1.1", [], 405, "use GET"),
         ("GET /openai/v1/responses HTTP/1.1", ["upgrade: websocket"], 426, "use HTTP"),
         ("GET /openai/x HTTP/1.1", ["x-a: " + "a" * 70_000], 431, "send fewer"),
         ("GET /anthropic/x HTTP/1.1", ["x-a: " + "a" * 70_000], 431, "send fewer"),
@@ -198,7 +198,7 @@ def test_who_comes_from_elsewhere_needs_a_token() -> None:
     [
         ("[gateway]\nping_secs = 1", "did you mean 'ping_seconds'"),
         ("[gateway]\nping_seconds = 0", "from 0.01 to 300"),
-        ("[gateway]\nhosts = [1]", "must be a text"),
+        ("[gateway]\nhosts = [1]", "must be a string"),
         ("gateway = 1", r"must be a table, \[gateway\]"),
         ("[upstreams.x]\ndialect = 'openai'", "base_url is missing"),
         ("[upstreams.x]\nbase_url = 'http://h'", "dialect is missing: choose one of 'anthropic'"),
@@ -206,10 +206,10 @@ def test_who_comes_from_elsewhere_needs_a_token() -> None:
         ("[upstreams.X]\nbase_url = 'http://h'", "the name is a path"),
         ("[upstreams.t]\nbase_url = 'http://h'", "the name is a path"),
         ("[upstreams.openai]\nvendor = 'nobody'", r"no \[vendors.nobody\]"),
-        ("[upstreams.openai]\nheaders = { 'a b' = 'c' }", "is no header"),
-        ('[upstreams.openai]\nheaders = { a = "c\\r\\nd: e" }', "is no header"),
+        ("[upstreams.openai]\nheaders = { 'a b' = 'c' }", "is not a valid header"),
+        ('[upstreams.openai]\nheaders = { a = "c\\r\\nd: e" }', "is not a valid header"),
         ("[upstreams.openai]\nkey_env = 'NOT_SET'", "set CONTINUATION_TOKEN"),
-        ("[models.'gpt-*']\non_failure = 'raise'", "nobody behind a gateway"),
+        ("[models.'gpt-*']\non_failure = 'raise'", "no program behind a gateway"),
     ],
 )
 def test_a_mistake_in_the_file_is_told(tmp_path: Path, text: str, told: str) -> None:

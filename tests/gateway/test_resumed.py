@@ -314,8 +314,8 @@ def test_no_password_is_in_what_a_table_is_shown_as(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("journal = 3", "must be a text"),
-        ("journal = 'mysql://me:hush@h/d'", r"'mysql://\.\.\.@h/d': of servers only postgresql://"),
+        ("journal = 3", "must be a string"),
+        ("journal = 'mysql://me:hush@h/d'", r"'mysql://\.\.\.@h/d': only servers at postgresql://"),
         ("journal_seconds = 1", "must be a number from 30 to"),
         ("journal_turns = 0", "must be a number from 1 to"),
     ],

@@ -51,7 +51,7 @@ def test_what_nobody_could_catch_is_refused(
     path = tmp_path / "c.toml"
     path.write_text("[defaults]\non_failure = 'raise'\n")
     assert main(["serve", "--port", "0", "--config", str(path)]) == 2
-    assert "nobody behind a gateway can catch" in capsys.readouterr().err
+    assert "no program behind a gateway can catch" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -363,7 +363,7 @@ def test_a_wrong_policy_value_names_field_value_and_choices() -> None:
 @pytest.mark.parametrize("body", ["messages", b"{}", [{"role": "user"}], None])
 def test_what_is_no_body_at_all_is_said_to_be_none(body: Any) -> None:
     for look in (validate, repair):
-        with pytest.raises(TypeError, match=f"is a mapping, not {type(body).__name__}"):
+        with pytest.raises(TypeError, match=f"must be a mapping, not {type(body).__name__}"):
             look(body)
 
 

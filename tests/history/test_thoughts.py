@@ -176,5 +176,5 @@ def test_in_a_turn_it_costs_one_request_and_is_logged(
         ran = send(sim, dialect, asked, policy=Policy(backoff_seconds=0.0))
         assert (ran.statuses, ran.text) == ([400, 200], "Yes.")
         assert SECRET not in json.dumps(ran.sent[-1])
-    assert "blocks of type 'cot_block' were dropped: the server does not know them" in caplog.text
+    assert "unknown_blocks='cot_block'" in caplog.text
     assert SECRET not in caplog.text

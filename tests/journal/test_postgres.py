@@ -608,5 +608,5 @@ def test_tables_that_are_none_of_this_version_are_refused(
 
 
 def test_a_url_that_cannot_be_one_is_told_so() -> None:
-    with pytest.raises(ValueError, match=r"target = 'mysql://\.\.\.@h/d': of servers only"):
+    with pytest.raises(ValueError, match=r"target = 'mysql://\.\.\.@h/d': only servers at"):
         Journal("mysql://me:hush@h/d", "s")

@@ -231,7 +231,7 @@ def test_a_task_that_is_cancelled_before_its_answer_leaves_its_turn(
     with Journal(store, "s", codec=codec) as journal:
         asyncio.run(go(journal))
         assert str(journal.history()).count("One.") == 1
-    assert "a turn is running" not in caplog.text
+    assert "another turn of this session" not in caplog.text
 
 
 @pytest.mark.parametrize("interrupted", ["keep", "drop"])

@@ -217,7 +217,7 @@ def test_what_a_tool_raises_is_told_to_the_model_and_the_others_run(
             failed = [part.get("is_error", False) for part in turns[-1]["content"]]
             assert failed == [False, True, False]
         assert either_way(asynchronous, journal, pytest.fail) == turns
-        assert "tool Write raised LookupError" in caplog.text
+        assert "tool=Write error=LookupError" in caplog.text
         assert "secret" not in caplog.text
 
 

@@ -121,7 +121,7 @@ def test_one_process_owns_a_session(store: Place) -> None:
         Journal(store, "s")
     with Journal(store, "s", readonly=True) as reader, pytest.raises(JournalError):
         reader.call({"id": "c", "name": "Send"}, print)
-    with pytest.raises(JournalError, match=r"session 'x': there is none in"):
+    with pytest.raises(JournalError, match=r"session 'x': not found in"):
         Journal(store, "x", readonly=True)
     with killed(journal) as later:
         assert later.fencing_token > journal.fencing_token
@@ -152,10 +152,10 @@ def test_who_is_told_to_run_takes_a_session_from_an_owner_that_lives(store: Plac
 
 
 def test_who_only_looks_makes_nothing(tmp_path: Path, databases: Callable[[], str]) -> None:
-    with pytest.raises(JournalError, match="there is no such file"):
+    with pytest.raises(JournalError, match="the file does not exist"):
         Journal(tmp_path / "b.db", "s", readonly=True)
     assert not (tmp_path / "b.db").exists()
-    with pytest.raises(JournalError, match="there is none in this database"):
+    with pytest.raises(JournalError, match="this database has no journal"):
         Journal(url := databases(), "s", readonly=True)
     assert execute(url, "SELECT to_regclass('continuation_journal')") == [(None,)]
 
@@ -177,7 +177,7 @@ def test_without_an_intent_nothing_runs(store: Place, monkeypatch: pytest.Monkey
     [
         (b"no database at all, but long enough to be looked at" * 20, "not a database"),
         ("PRAGMA user_version=99; PRAGMA application_id=1668247156", "newer than"),
-        ("CREATE TABLE mine (x)", "of something else"),
+        ("CREATE TABLE mine (x)", "belongs to another program"),
     ],
 )
 def test_a_file_that_is_none_is_refused(write: Any, text: str, tmp_path: Path) -> None:

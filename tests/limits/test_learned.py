@@ -144,7 +144,7 @@ def test_a_damaged_or_foreign_file_is_left_alone_with_a_warning(
     with caplog.at_level(logging.WARNING, "continuation"):
         assert turn(sim, path, CUT, REFUSED, REST) == [1000, 128_000, 9000]
     assert path.read_text() == text
-    assert f"learned_file {path} is not used" in caplog.text
+    assert f"learned file unavailable: path={path}" in caplog.text
 
 
 def test_a_single_lesson_that_makes_no_sense_is_passed_over(path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_folder_that_is_not_there_is_a_warning(
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr("pwd.getpwuid", nobody)
     assert turn(sim, Path(name), CUT, REST) == [1000, 128_000]
-    assert f"learned_file {name} is not used: there is no folder" in caplog.text
+    assert f"learned file unavailable: path={name}" in caplog.text
     assert not list(Path.cwd().glob("~*"))
 
 
@@ -241,7 +241,7 @@ def test_a_file_made_anew_by_somebody_else_is_not_mixed_with(
     path.unlink()
     attached(path)
     learned.learn(("h", "c", "m"), ceiling=9)
-    assert "made anew" in caplog.text
+    assert "another process replaced it" in caplog.text
     assert read(path).lessons == {}
 
 
@@ -267,7 +267,7 @@ def test_no_bytes_make_reading_fail_in_another_way(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "any.json"
     path.write_bytes(raw)
-    with pytest.raises(ValueError, match="delete it to begin anew"):
+    with pytest.raises(ValueError, match="delete it to start again"):
         read(path)
 
 

@@ -137,7 +137,7 @@ def test_a_stream_leads_to_its_report_when_it_has_ended_and_so_does_an_event_of_
     plain = client.messages.create(**ask(stream=True))
     start, *_, end = plain
     assert healed(continuation.report(plain)) is continuation.report(start)
-    with pytest.raises(TypeError, match="RawMessageStopEvent carries no id"):
+    with pytest.raises(TypeError, match="RawMessageStopEvent has no id"):
         continuation.report(end)
 
 
@@ -175,7 +175,7 @@ def test_an_error_leads_to_its_report_and_a_refused_raised_limit_hides_no_respon
 
 @pytest.mark.parametrize("thing", [object(), 3, None, {"id": "msg_1"}])
 def test_an_object_without_an_id_is_an_error_that_says_what_to_do(thing: object) -> None:
-    with pytest.raises(TypeError, match=r"carries no id; .* last_report\(\)"):
+    with pytest.raises(TypeError, match=r"has no id; .* last_report\(\)"):
         continuation.report(thing)
 
 
@@ -273,12 +273,16 @@ def test_a_report_is_readable(sim: Simulator) -> None:
 @pytest.mark.parametrize(
     ("script", "level", "said"),
     [
-        ([CUT, REST], logging.INFO, "healed, 2 attempts, stop reason end_turn, 4 characters"),
-        ([CUT] * 5, logging.WARNING, "truncated (all recoveries used)|raise max_recoveries"),
+        ([CUT, REST], logging.INFO, "answer completed|attempts=2 stop_reason=end_turn|characters="),
+        (
+            [CUT] * 5,
+            logging.WARNING,
+            'outcome=truncated reason="all recoveries used"|remedy="raise max_recoveries"',
+        ),
         (
             [CUT, CUT, Reply(status=400)],
             logging.WARNING,
-            "partial (recovery failed|stop reason end_turn (synthetic), 5 characters in hand|ask",
+            "outcome=partial|stop_reason=end_turn synthetic=true characters=5|remedy=",
         ),
         ([REST], None, ""),
     ],

@@ -173,7 +173,7 @@ def test_one_of_a_kind_is_told_in_the_singular() -> None:
     assert "1 token in, 1 out" in str(single)
     assert "1 token, end" in single.to_html()
     assert "1 token:" in describe(Truncated(1, "max_tokens", 9, 1))
-    assert "1 character in hand" in str(TruncatedAnswerError(single, "x", None))
+    assert "1 character received" in str(TruncatedAnswerError(single, "x", None))
     told = " ".join([str(single), single.to_html()])
     assert not re.search(r"\b1 (tokens|attempts|characters)\b", told)
 
@@ -231,7 +231,7 @@ def test_a_report_is_read_again_from_its_json() -> None:
     later = {**told, "novel": 1, "attempts": [{**a, "novel": 2} for a in told["attempts"]]}
     assert Report.from_dict(later) == report
     for wrong in ({}, {**told, "outcome": "odd"}, {**told, "attempts": [3]}, {**told, "seams": 1}):
-        with pytest.raises(ValueError, match="no report of a turn"):
+        with pytest.raises(ValueError, match="not a report of a turn"):
             Report.from_dict(wrong)
 
 

@@ -279,7 +279,7 @@ def test_a_provider_that_fails_costs_no_answer(
     with caplog.at_level(logging.WARNING, "continuation"):
         turn(sim)
         turn(sim)
-    assert caplog.text.count("no spans: RuntimeError: no such provider") == 1
+    assert caplog.text.count("spans unavailable: reason=RuntimeError: no such provider") == 1
 
 
 def test_a_tracer_that_fails_costs_no_answer(

@@ -173,7 +173,7 @@ def test_an_original_that_another_program_has_open_is_not_replaced(
             [sys.executable, "-c", "input()"], pass_fds=[file.fileno()], stdin=subprocess.PIPE
         ) as other,
     ):
-        with pytest.raises(OSError, match="another program is at work on it"):
+        with pytest.raises(OSError, match="another program uses it"):
             write_repaired(path, in_place=True)
         assert list(tmp_path.iterdir()) == [path]
         other.communicate(b"\n")
@@ -187,7 +187,7 @@ def test_an_original_that_changes_while_it_is_read_is_not_replaced(tmp_path: Pat
     still.refuse_use()
     with path.open("ab") as file:
         file.write(b"2\n")
-    with pytest.raises(OSError, match="another program is at work on it"):
+    with pytest.raises(OSError, match="another program uses it"):
         still.refuse_use()
 
 

@@ -251,7 +251,7 @@ def test_a_hop_that_ends_the_answer_without_a_word_has_ended_it() -> None:
 def test_the_reason_does_not_speak_of_structured_output_alone() -> None:
     body = chunk(text("two, "), reason="MAX_TOKENS", said=70_000)
     driven = unary(body, continuationToken="QQ==", **MOST)
-    assert "rest of an earlier answer" in str(report(driven).reason)
+    assert "cannot be continued" in str(report(driven).reason)
 
 
 LAST, SPENT = chunk(text("two, ")), chunk(reason="MAX_TOKENS", said=1000)

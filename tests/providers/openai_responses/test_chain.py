@@ -221,7 +221,7 @@ def test_where_nothing_is_kept_the_request_is_refused_with_a_remedy(sim: Simulat
         ("", "must be 'memory', 'off', a postgresql:// URL or the path of a file"),
         (3, "must be str"),
         ("mysql://me:secret@db/chains", "only servers at postgresql:// are supported"),
-        ("postgresql://me:secret@db:port?what=7", "is no URL that PostgreSQL reads"),
+        ("postgresql://me:secret@db:port?what=7", "is not a PostgreSQL URL"),
     ],
 )
 def test_a_store_that_is_none_is_refused(named: Any, said: str) -> None:
