@@ -432,7 +432,7 @@ OLD_NAMES: list[tuple[str, object, str]] = [
     ("on_failure", "truth", "'truth' is 'truncated' now"),
     ("distrust_labels", False, "'distrust_labels' is 'verify_stop_reason' now"),
     ("seam_hold", 9, "'seam_hold' is 'seam_buffer_chars' now"),
-    ("quiet", True, "'quiet' is 'log_repairs' now, the other way round"),
+    ("quiet", True, "'quiet' is 'log_repairs' now (inverted"),
     ("open_calls", "purge", "'open_calls' is 'unanswered_tool_calls' now"),
     ("cut_call", "drop", "'cut_call' is 'truncated_tool_call' now"),
     ("cut_call", "guide", "'truncated_tool_call' now, and 'guide' is 'retry_smaller'"),

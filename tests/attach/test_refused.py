@@ -120,7 +120,7 @@ CLIENTS: dict[str, tuple[Make, str]] = {
     "openai, no copy": (subclass(openai.OpenAI, __init__=own), "cannot be copied"),
     "openai, the module's own": (
         lambda way, patch: openai._ModuleClient(api_key="k", base_url=NOWHERE),
-        r"make one of your own with openai\.OpenAI\(\)",
+        r"make a separate client with openai\.OpenAI\(\)",
     ),
     "openai, legacy httpx": (
         lambda way, patch: on_legacy_httpx(it := openai.OpenAI(api_key="k"), it, "_client"),
@@ -130,7 +130,7 @@ CLIENTS: dict[str, tuple[Make, str]] = {
         lambda way, patch: on_legacy_httpx(it := gemini(), it._api_client, "_httpx_client"),
         r"it sends through httpx\.Client, not through an httpx2\.Client",
     ),
-    "google, replaying": (replaying, "ReplayApiClient records, replays or sends in a way of its"),
+    "google, replaying": (replaying, "ReplayApiClient overrides how requests are sent"),
     "google, mTLS": (
         with_certificate(),
         r"with a client certificate \(mTLS\) it sends through google-auth",
@@ -257,7 +257,7 @@ def test_modules_classes_and_parts_of_a_client_are_told_what_to_wrap_instead(kin
         refused(client.aio, "wrap the Client that it belongs to")
     with httpx2.Client() as http, continuation.http_client(http) as healing:
         for one in (http, healing):
-            [line] = offered(one, r"continuation\.http_client and async_http_client")
+            [line] = offered(one, r"continuation\.http_client or async_http_client")
             assert isinstance(
                 eval(line, {"continuation": continuation, "client": one}), HealingClient
             )
@@ -386,7 +386,7 @@ class Listener:
         ({"ceiling": 9}, ValueError, "'ceiling' is 'model_max_output_tokens' now"),
         ({"max_tokens": 9}, ValueError, "max_tokens = 9: set a request's limit in"),
         ({"complete_tools": "Write"}, TypeError, "must be a list of names, not str"),
-        ({"complete_tools": ["a", 1]}, TypeError, "must be a list of names, each a text"),
+        ({"complete_tools": ["a", 1]}, TypeError, "must be a list of names, each a string"),
         ({"journal": "agent.db"}, TypeError, "journal = 'agent.db': must be a continuation.Journ"),
     ],
 )

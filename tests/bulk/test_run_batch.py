@@ -471,7 +471,7 @@ def test_two_requests_do_not_share_a_session(
     options: dict[str, Any] = {"journal": tmp_path / "batch.db", "asynchronous": asynchronous}
     results = run("openai-chat", reciting, [one, {**two, "id": one["id"]}], **options)
     assert [str(result.error) for result in results if result.error] == [
-        "requests[1], id = 'r0': is that of one before, whose session it would be; choose another"
+        "requests[1], id = 'r0': an earlier request has this id and so its session; choose another"
     ]
     assert len(reciting.posts) == 2
 

@@ -266,7 +266,7 @@ def test_a_line_that_is_none_stops_nothing(
     given, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     given.write_bytes(line.replace(b"\n", b"") + b'\n{"id": "a", "prompt": "Go."}\n')
     assert batch(sim, given, out) == Exit.USAGE
-    assert "line 1: no JSON object" in capsys.readouterr().err
+    assert "line 1: not a JSON object" in capsys.readouterr().err
     assert set(read(out)) == {"a"}
 
 
@@ -285,7 +285,7 @@ def test_a_line_of_another_kind_is_told_and_not_sent(
     )
     assert batch(sim, given, tmp_path / "out.jsonl") == Exit.USAGE
     said = capsys.readouterr().err
-    assert "line 2: a request of Gemini, and the first is one of Anthropic Messages" in said
+    assert "line 2: it is a request of Gemini, but the first is one of Anthropic Messages" in said
     assert "line 3: a request of OpenAI Chat Completions" in said
     assert "line 4: url = '/v1/embeddings'" in said
     assert "line 5: system must be a string" in said

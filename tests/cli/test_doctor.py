@@ -140,7 +140,7 @@ def test_only_formats_whose_sdk_is_installed_are_tested(
     ((mark, what),) = rows(lines, "self-test")
     assert (mark, what) == (
         "note",
-        "none: there is no SDK (anthropic, openai, google-genai) to test with",
+        "not run, because no SDK is installed; install one of anthropic, openai, google-genai",
     )
 
 

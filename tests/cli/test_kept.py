@@ -49,7 +49,7 @@ def test_the_same_command_gives_the_answer_again_and_sends_nothing(
     out, err = capsys.readouterr()
     assert (out, len(sim.posts)) == (TEXT, sent)
     assert "has an answer of the same command; this is not billed again" in err
-    assert "billed" not in err
+    assert "; billed: " not in err
     run[1] = "Write another."
     assert main(run) == Exit.WHOLE
     assert len(sim.posts) == 2 * sent

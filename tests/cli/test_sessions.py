@@ -74,7 +74,7 @@ def test_a_session_from_its_first_call_to_its_end(
     journal = Journal(store, "s")
     reply = ask(model, journal)
     assert state() == ["running", "alive", 2, 0]
-    assert "is refused" in _text(capsys, "resume", store, "s")
+    assert "cannot resume" in _text(capsys, "resume", store, "s")
     calls = [block for block in reply.content if block.type == "tool_use"]
     journal.call(calls[0], lambda _: "ok")
     with pytest.raises(KeyboardInterrupt):
@@ -148,7 +148,7 @@ def test_content_is_told_only_where_it_is_asked_for(
         for form in ([], ["--json"]):
             assert SECRET not in _text(capsys, *verb, *form), verb
     line = _text(capsys, "show", store, "s")
-    assert all(word in line for word in (MODEL, "Write begins", "the turn ends: complete"))
+    assert all(word in line for word in (MODEL, "Write begins", "turn ends: complete"))
     assert _text(capsys, "show", store, "s", "--content").count(SECRET) == 5
     body = told(capsys, "export", store, "s", "--dialect", "anthropic")
     assert body["model"] == MODEL
@@ -204,7 +204,7 @@ def test_wrong_usage_ends_with_2_and_makes_no_file(tmp_path: Path, capsys: Captu
     assert "does not exist" in refused("list", str(file))
     assert not file.exists()
     file.touch()
-    assert "it is empty" in refused("prune", str(file), "--yes")
+    assert "the file is empty" in refused("prune", str(file), "--yes")
     assert file.read_bytes() == b""
     file.write_text("no database at all, but long enough" * 40)
     assert "not a database" in refused("list", str(file))

@@ -156,12 +156,12 @@ WRONG: list[tuple[str | bytes, list[str]]] = [
     (b"[defaults]\n# \xff\n", ["not UTF-8"]),
     ('[vendors.x]\nprefill = "bare"\n', ["[vendors.x]", "base_url is missing"]),
     ('[vendors.x]\nbase_urls = "a"\n', ["base_url is missing", "'base_urls'"]),
-    ("[vendors.x]\nbase_url = 3\n", ["base_url = 3", "text"]),
+    ("[vendors.x]\nbase_url = 3\n", ["base_url = 3", "string"]),
     ("[vendors.x]\nbase_url = []\n", ["base_url = ''"]),
     ('[vendors.x]\nbase_url = "*"\n', ["base_url = '*'", "glob"]),
     ('[vendors.x]\nbase_url = ["ok.com", "a b"]\n', ["base_url = 'a b'", "glob"]),
     ('[vendors."a b"]\nbase_url = "a.com"\n', ["[vendors.a b]", "name"]),
-    ('[vendors.x]\nbase_url = "a.com"\nwhen = 2026-01-01\n', ["when = 2026-01-01", "text"]),
+    ('[vendors.x]\nbase_url = "a.com"\nwhen = 2026-01-01\n', ["when = 2026-01-01", "string"]),
     ('[vendors.x]\nbase_url = "a.com"\nLimit = 1\n', ["Limit = 1", "small letters"]),
     ("[vendors]\nx = 1\n", ["[vendors.x]", "table"]),
 ]
@@ -505,7 +505,7 @@ def test_a_glob_that_is_nearly_a_known_models_is_logged(
         assert load(path).policy_for(glob).clamp
     [record] = [each for each in caplog.records if glob in each.getMessage()]
     assert record.levelno == logging.WARNING
-    assert f"fits no model in our table; did you mean {near!r}?" in record.getMessage()
+    assert f"no known model matches; did you mean {near!r}?" in record.getMessage()
 
 
 @pytest.mark.parametrize(

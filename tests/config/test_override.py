@@ -164,7 +164,7 @@ def test_a_block_closed_in_another_context_does_no_harm() -> None:
         ({"max_recoveries": 11}, ValueError, ["max_recoveries = 11", "from 0 to 10"]),
         ({"max_recoveries": "3"}, TypeError, ["max_recoveries = '3'", "int", "str"]),
         ({"usage": "all"}, ValueError, ["usage = 'all'", "'turn', 'billed'"]),
-        ({"learned_file": "x"}, ValueError, ["learned_file = 'x'", "for a client"]),
+        ({"learned_file": "x"}, ValueError, ["learned_file = 'x'", "to a client"]),
     ],
 )
 def test_a_wrong_key_or_value_is_told_where_the_block_begins(

@@ -324,7 +324,7 @@ def test_without_the_api_nothing_is_imported_and_insisting_is_a_warning() -> Non
         "recorder.finish('complete')\n"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert "no spans: ModuleNotFoundError" in done.stderr
+    assert "spans unavailable: reason=ModuleNotFoundError" in done.stderr
 
 
 # --- tokens -----------------------------------------------------------------------------------
