@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from continuation.logs import line
 from continuation.types import Outcome, Usage
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ def begin(headers: Mapping[str, str], *, always: bool) -> Spans | None:
         reason = f"{type(error).__name__}: {error}"
         if reason not in _logged:
             _logged.add(reason)
-            logger.warning("spans unavailable: reason=%s", reason)
+            logger.warning("%s", line("spans unavailable", reason=reason))
         return None
 
 

@@ -286,7 +286,7 @@ def test_a_line_of_another_kind_is_told_and_not_sent(
     assert batch(sim, given, tmp_path / "out.jsonl") == Exit.USAGE
     said = capsys.readouterr().err
     assert "line 2: it is a request of Gemini, but the first is one of Anthropic Messages" in said
-    assert "line 3: a request of OpenAI Chat Completions" in said
+    assert "line 3: it is a request of OpenAI Chat Completions" in said
     assert "line 4: url = '/v1/embeddings'" in said
     assert "line 5: system must be a string" in said
     assert "line 6: model must be a string" in said

@@ -218,7 +218,7 @@ def test_wrong_usage_ends_with_2_and_makes_no_file(tmp_path: Path, capsys: Captu
     assert file.read_bytes() == before
     file.unlink()
     Journal(file, "s").close()
-    assert "session 'x': there is none" in refused("show", str(file), "x")
+    assert "session 'x': not found" in refused("show", str(file), "x")
     with closing(sqlite3.connect(file)) as newer:
         newer.execute("PRAGMA user_version = 99")
     assert "use a newer version of continuation" in refused("list", str(file))

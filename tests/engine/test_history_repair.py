@@ -387,10 +387,10 @@ FAILING: dict[str, tuple[Any, str]] = {
     "object": (Thing(), "the function Thing raised OSError: no terminal"),
     "partial": (functools.partial(raises), "the function partial raised KeyError"),
     "coroutine": (waits, "the function waits raised TypeError: it is a coroutine function"),
-    "typo": (lambda calls: "purges", "returned no decision: ask= decided 'purges': use one of"),
-    "none": (lambda calls: None, "returned no decision: ask= decided None: use one of"),
-    "number": (lambda calls: {"a": 3}, "returned no decision: ask= decided 3: use one of"),
-    "empty": (lambda calls: " ", "returned no decision: ask= decided ' ': use one of"),
+    "typo": (lambda calls: "purges", "returned no decision: ask= returned 'purges'; return one of"),
+    "none": (lambda calls: None, "returned no decision: ask= returned None; return one of"),
+    "number": (lambda calls: {"a": 3}, "returned no decision: ask= returned 3; return one of"),
+    "empty": (lambda calls: " ", "returned no decision: ask= returned ' '; return one of"),
 }
 
 

@@ -279,7 +279,7 @@ def test_a_provider_that_fails_costs_no_answer(
     with caplog.at_level(logging.WARNING, "continuation"):
         turn(sim)
         turn(sim)
-    assert caplog.text.count("spans unavailable: reason=RuntimeError: no such provider") == 1
+    assert caplog.text.count('spans unavailable: reason="RuntimeError: no such provider"') == 1
 
 
 def test_a_tracer_that_fails_costs_no_answer(
@@ -324,7 +324,7 @@ def test_without_the_api_nothing_is_imported_and_insisting_is_a_warning() -> Non
         "recorder.finish('complete')\n"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert "spans unavailable: reason=ModuleNotFoundError" in done.stderr
+    assert 'spans unavailable: reason="ModuleNotFoundError' in done.stderr
 
 
 # --- tokens -----------------------------------------------------------------------------------
