@@ -59,8 +59,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     logger = logging.getLogger("continuation")
     logger.addFilter(_is_no_report)
     try:
-        mode = "json" if arguments.json else "quiet" if arguments.quiet else "lines"
-        with output_mode(mode), repeat_ignored_interrupts():
+        with (
+            output_mode("json" if arguments.json else "quiet" if arguments.quiet else "lines"),
+            repeat_ignored_interrupts(),
+        ):
             return int(arguments.command(arguments))
     except (CommandError, KeyboardInterrupt) as error:
         message, status = "interrupted", Exit.INTERRUPTED

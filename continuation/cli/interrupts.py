@@ -1,4 +1,4 @@
-"""Ctrl-C that arrives inside C code: there `KeyboardInterrupt` is ignored, so it is raised again."""
+"""Raise Ctrl-C again if it arrived inside C code that ignores exceptions."""
 
 from __future__ import annotations
 

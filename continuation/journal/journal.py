@@ -182,18 +182,16 @@ class Journal(SessionReader):
     def failed(self, error: BaseException) -> str:
         """Note that a write failed, and return why and the remedy; the turn continues."""
         reason = self._store.reason(error)
+        why, _, remedy = reason.partition("; ")
+        event = None
         if isinstance(error, Fenced):
-            if not isinstance(self._fault, Fenced):
-                logger.warning("%s", self._not_durable(reason))
+            event = None if isinstance(self._fault, Fenced) else "session lost"
         elif self._fault is None:
-            logger.warning("%s", self._not_durable(reason))
+            event = "journal not durable"
+        if event is not None:
+            logger.warning("%s", line(event, session=self.session, reason=why, remedy=remedy))
         self._fault = error
         return reason
-
-    def _not_durable(self, reason: str) -> str:
-        """Return the log line for a write that failed; `reason`: why and, after `; `, a remedy."""
-        why, _, remedy = reason.partition("; ")
-        return line("journal not durable", session=self.session, reason=why, remedy=remedy)
 
     @property
     def pointer(self) -> dict[str, str | int]:

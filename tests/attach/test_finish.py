@@ -158,7 +158,7 @@ def test_only_the_first_request_is_answered_by_it(sim: Simulator) -> None:
 
 def test_what_cannot_be_finished_is_said() -> None:
     anthropics = anthropic.Anthropic(api_key="k")
-    with pytest.raises(TypeError, match=r"answer = builtins.dict: .* of a line of a batch"):
+    with pytest.raises(TypeError, match=r"answer = builtins.dict: .* from a batch line, pass"):
         continuation.finish(anthropics, {}, {"custom_id": "1", "result": {}})
     with pytest.raises(TypeError, match=r"has no chat.completions.create"):
         continuation.finish(anthropics, {}, {"choices": []})

@@ -251,7 +251,7 @@ def test_line_ends_of_another_kind_are_no_text_of_the_file() -> None:
     plainly = rest(lambda anchor, more: anchor + more.replace("\r\n", "\n"), file=text)
     driven = complete(3200, plainly, raw=json.dumps({"path": "a", "content": text}))
     assert calls_of(driven) == []
-    assert driven.report.calls[0].reason == "its parts do not meet exactly (anchor)"
+    assert driven.report.calls[0].reason == "its parts do not join exactly (anchor)"
 
 
 @pytest.mark.parametrize("manner", MANNERS)

@@ -151,9 +151,9 @@ def test_a_result_in_hand_is_given_whatever_becomes_of_the_journal(
     ],
 )
 def test_a_password_that_is_not_escaped_is_not_shown(url: str) -> None:
-    with pytest.raises(ValueError, match="is no URL") as error:
+    with pytest.raises(ValueError, match="is not a PostgreSQL URL") as error:
         Journal(url, "s")
-    assert "sh" not in str(error.value).partition(": is no URL")[0]
+    assert "sh" not in str(error.value).partition(": is not a PostgreSQL URL")[0]
 
 
 _PERMISSIONS = """
@@ -327,7 +327,7 @@ def test_two_pid_namespaces(more: list[str], tmp_path: Path) -> None:
     first = _opener(path, *_SPACE, *more)
     assert first.stdout.readline().startswith("owner 1")
     second = _opener(path, *_SPACE, *more)
-    assert "is held by process 1" in second.stdout.readline()
+    assert "has been owned by process 1" in second.stdout.readline()
     outside = _opener(path)
     assert outside.stdout.readline().startswith("held")
     first.kill()

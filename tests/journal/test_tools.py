@@ -117,7 +117,7 @@ def test_what_a_tool_raises_is_its_result(store: Place) -> None:
 
 def test_one_process_owns_a_session(store: Place) -> None:
     journal = Journal(store, "s")
-    with pytest.raises(LeaseHeld, match="session 's' is held by process"):
+    with pytest.raises(LeaseHeld, match="session 's' has been owned by process"):
         Journal(store, "s")
     with Journal(store, "s", readonly=True) as reader, pytest.raises(JournalError):
         reader.call({"id": "c", "name": "Send"}, print)
