@@ -413,7 +413,7 @@ def test_a_reader_that_leaves_ends_the_run_with_1(sim: Simulator) -> None:
         gate.set()
         assert process.wait(60) == Exit.NOT_WHOLE
         err = process.stderr.read().decode()
-    assert "cannot write to standard output: Broken pipe" in err
+    assert "the answer cannot be written to standard output: Broken pipe" in err
     assert "Exception" not in err
 
 
