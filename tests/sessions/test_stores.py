@@ -43,7 +43,7 @@ def test_a_database_that_is_open_elsewhere_is_read_and_copied_and_never_changed(
             'UPDATE part SET data = \'{"type": "text", "text": "log"}\' WHERE id LIKE \'msg_000%\''
         )
         other.commit()  # to the write-ahead log
-        with pytest.raises(OSError, match=r"opencode\.db: another program uses it; end that program first"):
+        with pytest.raises(OSError, match=r"opencode\.db: another program uses it; end"):
             write_repaired(root, in_place=True)
         (session,) = write_repaired(root)
     assert session.written is not None
