@@ -49,23 +49,31 @@ class _Variant:
 
 _VARIANTS: Mapping[str, _Variant] = {
     "whole": _Variant("Nothing goes wrong.", 0, cut=False),
-    "cut-text": _Variant("The first answer is text, cut at the output limit."),
-    "always-cut": _Variant("Every answer is cut; it stays incomplete.", float("inf")),
-    "cut-call": _Variant("The first answer is a function call, cut in its arguments.", call=True),
-    "call-stays-cut": _Variant("The call is cut whatever the limit.", float("inf"), call=True),
+    "cut-text": _Variant("The first answer is text, truncated at the output limit."),
+    "always-cut": _Variant(
+        "Every attempt is truncated, so the answer stays incomplete.", float("inf")
+    ),
+    "cut-call": _Variant(
+        "The first answer is a function call, truncated in its arguments.", call=True
+    ),
+    "call-stays-cut": _Variant("The call is truncated at any limit.", float("inf"), call=True),
     "thinking-eats-all": _Variant(
-        "The first answer is thinking only; with thinking off its text is cut.",
+        "The first answer is only thinking; without thinking, its text is truncated.",
         scenario={"thinking": "all"},
     ),
-    "drop": _Variant("The first answer's connection breaks.", cut=False, scenario={"drop": {1: 8}}),
+    "drop": _Variant(
+        "The connection of the first answer breaks.", cut=False, scenario={"drop": {1: 8}}
+    ),
     "kill": _Variant(
-        "The process that asks is killed while the first answer is written.",
+        "The calling process is killed during the first answer.",
         cut=False,
         scenario={"kill": {1: 100}, "slow": 0.002},
     ),
-    "mislabelled": _Variant("The first answer is cut and says it ended.", label="end_turn"),
+    "mislabelled": _Variant(
+        "The first answer is truncated, but its stop reason says that it ended.", label="end_turn"
+    ),
     "overloaded": _Variant(
-        "The first answer is cut, and the second attempt meets an overloaded provider.",
+        "The first answer is truncated, and the provider is overloaded at the second attempt.",
         scenario={"status": {2: 529}},
     ),
 }

@@ -1,15 +1,18 @@
-"""All decisions of the engine: six tables, and one rule. The first row that fits wins.
+"""All decisions of the engine, as six tables. In each table the first row that fits decides.
 
-`OPENINGS` decides what becomes of a request and the head of its answer, `LABELS` whether an
-attempt's stop reason is believed, `ROWS` what happens after it, `ANSWERS` which of two answers is
-kept, `PROOFS` whether a completed call is delivered, `ENDINGS` how the caller's answer ends. A
-row's condition is data: the name of a fact, and the value it must have. Facts are the fields of the
-classes below (`OpeningFacts`, `Evidence`, `Situation`, the last two with their `AttemptResult`,
-`Again`, `Proof`, `Closing`); a condition on an unknown fact raises `KeyError`. Every table is
-total: its last row has no condition, or the rows before it leave no other case.
+`OPENINGS` decides whether a request and its response are handled or passed on, `LABELS` whether
+an attempt's stop reason is correct, `ROWS` what happens after an attempt, `ANSWERS` which of two
+answers is kept, `PROOFS` whether a completed call is delivered, `ENDINGS` how the caller's answer
+ends.
 
-Nothing else in the engine decides; `Turn` and `Budget` only state facts. `design/decision-table.md`
-is drawn from here by `scripts/draw_tables.py`, and a test holds the two together.
+A row's condition is data: it maps names of facts to the values they must have. The facts are the
+fields of `OpeningFacts`, `Evidence`, `Situation`, `Again`, `Proof` and `Closing`; all tables but
+`OPENINGS` and `PROOFS` also use those of `AttemptResult`. A condition on an unknown fact raises
+`KeyError`. Every table covers every case: its last row has no condition, or the rows before it
+leave no other case.
+
+Nothing else in the engine decides; `Turn` and `Budget` only state facts. `scripts/draw_tables.py`
+draws the tables in `design/decision-table.md` from here, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -24,8 +27,8 @@ from continuation.types import AttemptResult, Outcome, Proof, Stop, StopWord, To
 When: TypeAlias = Mapping[str, Any]
 """Name of a fact -> the value it must have.
 
-`True`: any true value (a reason, a limit, a flag); `False`: a false one, such as `None`, 0 or `""`;
-a frozenset: one of its members; anything else: an equal value.
+`True`: any true value (a reason, a limit, a flag). `False`: a false one, such as `None`, 0 or `""`.
+A frozenset: one of its members. Anything else: an equal value.
 """
 
 
@@ -60,41 +63,41 @@ class Action(StrEnum):
     """What the engine does next."""
 
     PASS_ON = "pass_on"
-    """Give the caller the answer as it is; the turn is not healed."""
+    """Deliver the response unchanged, even if it is incomplete."""
     READ = "read"
-    """Read the answer, to heal it if it is cut."""
+    """Read the answer, and complete it if it is incomplete."""
     LOOK = "look"
-    """Read the answer event by event; its labels alone do not tell whether it is cut."""
+    """Read the answer event by event: its labels do not show whether it is complete."""
     FINISH = "finish"
     """End the turn with the provider's own stop reason."""
     STOP = "stop"
-    """End the turn with a synthetic STOP (or as truncated, by policy)."""
+    """End the turn with a synthetic STOP: a normal end that we write. By policy: as truncated."""
     CUT_CALL = "truncated_tool_call"
-    """End the turn; the cut call is treated by the policy `truncated_tool_call`."""
+    """End the turn; the policy `truncated_tool_call` decides what happens to the truncated call."""
     RAISE = "raise"
-    """Give the caller the first attempt's error: there is no answer to give."""
+    """Pass the first attempt's error to the caller: there is no answer to deliver."""
     ESCALATE = "escalate"
-    """Send the same request at the ceiling; its answer replaces what is held."""
+    """Resend the request at the ceiling; the new answer replaces the buffered one."""
     ESCALATE_BEHIND = "escalate_behind"
-    """Send the same request at the ceiling; use only what follows the shown text, or the calls."""
+    """Resend the request at the ceiling; use only what follows the delivered text, or the calls."""
     RESEND = "resend"
-    """Send the same request again after a drop; nothing was shown."""
+    """Resend the request after a drop; the new answer replaces the buffered one."""
     RESEND_BEHIND = "resend_behind"
-    """Send the same request again after a drop; use only what follows, or only the calls."""
+    """Resend the request after a drop; use only what follows the delivered text, or the calls."""
     RECOVER = "recover"
-    """Ask the model to continue from the text so far."""
+    """Ask the model to continue the text, in a recovery."""
     RESUME = "resume"
-    """Ask the model to continue after a dropped stream; this has a budget of its own."""
+    """Ask the model to continue the text after a drop; `max_drop_recoveries` limits this."""
     TOKEN = "token"
     """Continue the answer with the provider's own continuation token."""
     CHECKPOINT = "checkpoint"
-    """Use the provider's last token again after a drop: nothing followed it."""
+    """After a drop, continue with the provider's last token; no content came after that token."""
     THINK_LESS = "think_less"
-    """Send the same request at the ceiling with less thinking; its answer replaces what is held."""
+    """Resend at the ceiling with less thinking; the new answer replaces the buffered one."""
     RETRY_SMALLER = "retry_smaller"
-    """Send one more attempt, without the cut call, that asks for smaller pieces."""
+    """Ask the model once, without the truncated call, to split the call into smaller ones."""
     COMPLETE_CALL = "complete_call"
-    """Ask for the rest of the argument that the call was cut in, as text."""
+    """Ask the model to write the rest of the truncated argument, as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +109,15 @@ class Row:
     outcome: Outcome | None = None
     """The outcome of the turn; `None`: the turn continues."""
     reason: str | None = None
-    """Why the answer is not whole, for the report; `{name}` stands for a fact."""
+    """Why the answer is incomplete, for the report; the fact of that name replaces `{name}`."""
     when: When = field(kw_only=True)
     either: tuple[When, ...] = field(default=(), kw_only=True)
-    """Alternatives, one of which must fit as well."""
+    """If there are alternatives, one of them must fit as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The row that won, with the facts filled into its reason."""
+    """The row that fits first, with the facts filled into its reason."""
 
     row: str
     action: Action
@@ -122,34 +125,35 @@ class Decision:
     reason: str | None = None
 
 
-# --- is the turn ours? --------------------
+# --- is the request handled? --------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpeningFacts:
-    """What is known of the caller's request and, once it has arrived, of the head of its answer."""
+    """What is known of the caller's request and, once it has arrived, of the response's head."""
 
     unreadable: str | None = None
-    """Why the request could not be read; `None`: it could."""
+    """Why the request cannot be read; `None`: it was read."""
     reserved: str | None = None
-    """Why its format leaves the request alone; `None`: it does not."""
+    """Why requests of this kind pass through unchanged; `None`: this one does not."""
     enabled: bool = True
     limit: int | None = None
     leave_limits_below: int = 0
     small: bool = False
-    """The request's limit is below `leave_limits_below`: it is a budget, not an oversight."""
+    """The output limit is below `leave_limits_below`: it counts as a deliberate budget."""
     failed: bool = False
-    """The request failed with an exception; no head arrived."""
+    """The request failed with an exception; no response arrived."""
     ok: bool = True
     status: int = 200
     repaired: bool = False
-    """The history was repaired before the request was sent for the last time."""
+    """The history was repaired before the request was last sent."""
     consumed: bool = False
-    """The error means that thinking used the limit up, and the limit can still be raised."""
+    """The error says that thinking used up the limit, and the limit can still be raised."""
     kind: str = ""
-    """The answer's content type."""
+    """The content type of the response."""
     known_kind: bool = True
-    """The content type is JSON or an event stream, or none where a stream was asked for."""
+    """The content type is JSON or an event stream. A missing or generic one counts as a stream if
+    the caller requested a stream."""
 
 
 # fmt: off
@@ -182,25 +186,25 @@ OPENINGS: tuple[Row, ...] = (
 # fmt: on
 
 
-# --- is its label believed? --------------------
+# --- is the stop reason correct? --------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """Evidence against an attempt's own stop reason, besides its result.
 
-    Stop reasons can be wrong: servers call a cut answer finished, although every token of the limit
-    was used or a call's arguments do not parse.
+    Stop reasons can be wrong: some servers report a normal end although the answer used the whole
+    output limit, or a call's arguments do not parse.
     """
 
     used_up: bool = False
-    """The attempt used its limit or more; never if the policy `verify_stop_reason` is off."""
+    """The attempt used its limit or more. False if the policy `verify_stop_reason` is off."""
     at_limit: bool = False
     """The attempt used exactly its limit, counted with thinking or without. Using more is weaker
     evidence, because not every server counts thinking against the limit."""
     structured: bool = False
     parses: bool = False
-    """The text is whole JSON."""
+    """The text is complete JSON."""
     written: bool = False
     """The text that a recovery would continue is not empty."""
     in_word: bool = False
@@ -213,9 +217,9 @@ class Label:
 
     name: str
     stop: Stop | None = None
-    """The stop that is assumed instead of the attempt's own; `None`: its own is believed."""
+    """The stop that replaces the attempt's own; `None`: its own is kept."""
     call: ToolCallState | None = None
-    """The state that is assumed for its last call; `None`: the state that it shows."""
+    """The state that replaces that of its last call; `None`: its own is kept."""
     when: When = field(kw_only=True)
     either: tuple[When, ...] = field(default=(), kw_only=True)
 
@@ -249,58 +253,60 @@ def believed(result: AttemptResult, evidence: Evidence) -> AttemptResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """All that a decision may depend on: an attempt's result, and what may still be done."""
+    """Everything a decision may depend on: an attempt's result, and what may still be done."""
 
     result: AttemptResult
-    """The attempt's result. Its fields are facts like those below."""
+    """The attempt's result. Its fields are facts too."""
     looked: bool = True
     """The answer was read event by event; `False`: only its labels are known."""
     used_up: bool = False
-    """The attempt used its whole limit, and the policy `verify_stop_reason` is on."""
+    """The attempt used its limit or more. False if the policy `verify_stop_reason` is off."""
     at_end: bool = False
-    """The attempt brought nothing new, and a whole text may end where the text ends now."""
+    """The attempt added nothing, and the text ends where a complete text may end."""
     ended_twice: bool = False
-    """This recovery and the one before ended normally, and neither brought anything new."""
+    """This recovery and the one before it ended normally, and neither added anything."""
     prefill_works: bool = False
-    """An earlier prefill of this turn was continued."""
+    """The model has continued a prefill in this turn."""
     structured: bool = False
     can_drop_schema: bool = False
-    """The constraint on structured output can be lifted for a recovery, and the whole checked."""
+    """A recovery may drop the constraint on structured output; the joined text is then checked."""
     completable: bool = False
-    """Policy asks for structured output to be completed, and its constraint can be lifted."""
+    """Policy says to complete structured output, and a recovery may drop its constraint."""
     below: bool = False
-    """The limit can still be raised by a fifth or more, and was not raised yet."""
+    """Policy allows raising the limit, by a fifth or more, and this turn has not done so yet."""
     can_raise_limit: bool = True
-    """The limit can still be raised, by however little."""
+    """The limit can still be raised, by any amount."""
     given: bool = False
-    """The answer was made elsewhere or by a stopped process: no text of it is paid for again."""
+    """Another program or an earlier process received the answer: it is not generated again."""
     recovering: bool = False
-    """The attempt continued an earlier one: by a recovery, or by a provider's token."""
+    """The attempt continued an earlier one, by a recovery or by the provider's token."""
     later: bool = False
     """The attempt was not the first one."""
     failed: bool = False
-    """The attempt failed for good, its retries included."""
+    """The attempt failed, and its retries failed too."""
     spent: str | None = None
-    """The budget that is used up; `None`: none is."""
+    """The budget that is used up; `None`: every budget has something left."""
     unkept: str | None = None
-    """Why the chain store could not note that the answer will be mended; `None`: it could. If not,
-    the answer stays as it came, because a later request continues from the server's version."""
+    """Why the chain store could not record that the answer will be completed; `None`: no failure.
+    After a failure the answer stays unchanged, because a later request would continue from the
+    server's version."""
     recoveries: bool = True
-    """A recovery is left."""
+    """The budget still allows a recovery."""
     prefilled: bool = False
-    """The attempt was to go on from a last message of the model's own."""
+    """The last recovery was a prefill: its request ended with the model's own text."""
     drops: bool = True
-    """A resumption after a drop is left, and the error that broke the stream may pass."""
+    """The budget allows another attempt after a drop, and the error may be temporary."""
     think_less: bool = False
-    """Policy asks for one attempt with less thinking, the request allows it, and none was made."""
+    """Policy allows one attempt with less thinking; it is possible, and was not made yet."""
     retry_smaller: bool = False
-    """Policy asks for one attempt with smaller calls, it can be made, and none was made yet."""
+    """Policy allows one attempt with smaller calls; it is possible, and was not made yet."""
     complete: bool = False
-    """Policy asks for this cut call to be completed."""
+    """Policy says to complete this truncated call."""
     proven: bool = False
-    """With `complete`: nothing known so far prevents the completion."""
+    """If `complete`: nothing known so far prevents the completion."""
     unread: bool = False
-    """With `complete`: the server parsed the cut arguments; a stream, not tried yet, shows them."""
+    """If `complete`: the server parsed the truncated arguments. A stream would show their text; it
+    was not requested yet."""
 
 
 CALLS = frozenset({WHOLE, CUT})
@@ -313,9 +319,9 @@ MUST_REPEAT: tuple[When, ...] = (
     {"structured": True},
     {"call": CUT, "recovering": False},
 )
-"""Only text can be continued; anything else has to be asked for again."""
-MAY_GO_ON: tuple[When, ...] = ({"structured": False}, {"can_drop_schema": True})
-"""A recovery is free text, so a constraint on structured output must not apply to it."""
+"""Only text can be continued. In these cases the request must be resent."""
+MAY_CONTINUE: tuple[When, ...] = ({"structured": False}, {"can_drop_schema": True})
+"""A recovery is free text, so no constraint on structured output may apply to it."""
 
 # fmt: off
 ROWS: tuple[Row, ...] = (
@@ -323,42 +329,42 @@ ROWS: tuple[Row, ...] = (
         when={"looked": False},
         either=({"stop": LEFT_OFF}, {"call": CUT}, {"stop": Stop.WINDOW, "call": CALLS},
                 {"stop": Stop.END, "used_up": True})),
-    # --- later attempts that brought nothing --------------------
+    # --- later attempts that failed or added nothing --------------------
     Row("a recovery failed, and a budget is used up", Action.STOP, Outcome.PARTIAL, "{spent}",
         when={"failed": True, "recovering": True, "spent": True}),
     Row("a recovery failed for good", Action.STOP, Outcome.PARTIAL, "recovery failed",
         when={"failed": True, "recovering": True}),
-    # The refusal is the provider's own end of the answer, so its stop reason stays.
+    # A refusal is how the provider ended the answer, so its stop reason stays.
     Row("a recovery was refused", Action.FINISH, Outcome.PARTIAL, "the model refused to continue",
         when={"recovering": True, "stop": Stop.REFUSED}),
-    # No further recovery; no synthetic end either, for the repetition may have been asked for.
+    # No further recovery follows. The end is not synthetic either: the user may want a repetition.
     Row("a recovery only repeated earlier text", Action.FINISH, Outcome.STALLED,
         "the model only repeated what it had written",
         when={"stalled": True, "below": False}),
     Row("a recovery had nothing to add", Action.FINISH, Outcome.HEALED,
         "the text was complete: nothing was left to add",
         when={"recovering": True, "made_progress": False, "stop": Stop.END, "at_end": True}),
-    # An answer whose length is exactly its limit is whole, although its stop reason says otherwise.
-    # A model that ends at once where it continues by a prefill, or twice, or right after the words
-    # that it was asked to repeat, has said so.
+    # An answer exactly as long as its limit may be complete, although its stop reason says that it
+    # was truncated. The model shows this by ending at once: in a prefill after an earlier prefill
+    # worked, in two recoveries in a row, or right after the words that it was asked to repeat.
     Row("a recovery proved that the text is complete", Action.FINISH, Outcome.HEALED,
         "the text was complete: nothing was left to add",
         when={"recovering": True, "made_progress": False, "stop": Stop.END},
         either=({"ended_twice": True}, {"prefilled": True, "prefill_works": True},
                 {"repeated": True})),
-    # To some servers that message is a turn that is over; or its reader took the rest for thinking.
+    # Some servers treat the prefill as a finished turn; others return its continuation as thinking.
     Row("a prefill was not continued", Action.RECOVER,
         when={"recovering": True, "made_progress": False, "prefilled": True, "recoveries": True,
               "spent": False, "stop": frozenset({Stop.END, Stop.LENGTH})}),
     Row("a recovery was empty", Action.STOP, Outcome.PARTIAL, "recovery was empty",
         when={"recovering": True, "made_progress": False, "stop": NOT_DROPPED}),
-    # --- answers that must stay as they came --------------------
+    # --- answers that must stay unchanged --------------------
     Row("the chain store failed, and the stream dropped", Action.RAISE, Outcome.FAILED,
         "{unkept}",
         when={"unkept": True, "stop": Stop.DROPPED}),
     Row("the chain store failed", Action.FINISH, Outcome.PARTIAL, "{unkept}",
         when={"unkept": True}),
-    # --- answers that are whole --------------------
+    # --- answers that need no further attempt --------------------
     Row("ended normally after a later attempt", Action.FINISH, Outcome.HEALED,
         when={"stop": ENDED, "later": True}),
     Row("ended normally", Action.FINISH, Outcome.COMPLETE,
@@ -369,8 +375,8 @@ ROWS: tuple[Row, ...] = (
     Row("the context window is full", Action.FINISH, Outcome.TRUNCATED, "context window full",
         when={"stop": Stop.WINDOW}),
     # --- dropped streams; without any content an error must stay an error --------------------
-    # A whole call was paid for, so it is kept, here as at the limit. The model writes what should
-    # have followed it when it gets the call's result.
+    # A complete call was billed, so it is kept, as at the output limit. The model can write what
+    # should have followed the call once it has the call's result.
     Row("dropped before the first event", Action.RAISE, Outcome.FAILED, "no answer arrived",
         when={"stop": Stop.DROPPED, "later": False, "opened": False}),
     Row("dropped, no text yet, no resend left", Action.RAISE, Outcome.FAILED, "stream dropped",
@@ -411,7 +417,7 @@ ROWS: tuple[Row, ...] = (
         when={"stop": Stop.LENGTH, "call": WHOLE}),
     Row("truncated, text from an earlier process", Action.RECOVER,
         when={"stop": Stop.LENGTH, "given": True, "recoveries": True, "text": True, "call": NONE,
-              "not_resumable": False}, either=MAY_GO_ON),
+              "not_resumable": False}, either=MAY_CONTINUE),
     Row("truncated below the ceiling, nothing delivered", Action.ESCALATE,
         when={"stop": Stop.LENGTH, "below": True, "shown": False, "recovering": False}),
     Row("truncated below the ceiling, text delivered, then a call", Action.ESCALATE_BEHIND,
@@ -419,7 +425,7 @@ ROWS: tuple[Row, ...] = (
         either=({"call": CUT}, {"text": False})),
     Row("truncated below the ceiling, text delivered", Action.RECOVER,
         when={"stop": Stop.LENGTH, "below": True, "recoveries": True, "text": True, "call": NONE,
-              "not_resumable": False}, either=MAY_GO_ON),
+              "not_resumable": False}, either=MAY_CONTINUE),
     Row("truncated at the ceiling, a parsed call, to be completed", Action.ESCALATE,
         when={"stop": Stop.LENGTH, "call": CUT, "complete": True, "unread": True,
               "shown": False}),
@@ -427,7 +433,7 @@ ROWS: tuple[Row, ...] = (
         when={"stop": Stop.LENGTH, "call": CUT, "complete": True, "proven": True,
               "recoveries": True}),
     Row("truncated at the ceiling, a call, to be made smaller", Action.RETRY_SMALLER,
-        when={"stop": Stop.LENGTH, "call": CUT, "retry_smaller": True}, either=MAY_GO_ON),
+        when={"stop": Stop.LENGTH, "call": CUT, "retry_smaller": True}, either=MAY_CONTINUE),
     Row("truncated at the ceiling, a call", Action.CUT_CALL, Outcome.TRUNCATED,
         "a function call was truncated at the ceiling",
         when={"stop": Stop.LENGTH, "call": CUT}),
@@ -464,20 +470,20 @@ def decide(known: OpeningFacts | Situation) -> Decision:
     return Decision(row.name, row.action, row.outcome, reason)
 
 
-# --- which of two answers stands --------------------
+# --- which of two answers is kept --------------------
 
 
 class Stands(StrEnum):
-    """Which answer the turn keeps after the same request was sent again."""
+    """Which answer the turn keeps after the request was resent."""
 
     NEW = "new"
     """The new answer."""
     HELD = "held"
-    """The answer held so far, with its own stop."""
+    """The earlier answer, with its own stop."""
     HELD_CUT = "held, as cut"
-    """The answer held so far, as one that was cut at the limit."""
+    """The earlier answer, as one that was truncated at the output limit."""
     HELD_DROPPED = "held, as dropped"
-    """The answer held so far, as one whose stream dropped."""
+    """The earlier answer, as one whose stream dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -485,23 +491,24 @@ class Again:
     """What the choice between two answers depends on, besides the new attempt's result."""
 
     replaces: bool
-    """The new answer would replace the held one; `False`: only what follows that one is used."""
+    """The new answer would replace the earlier one; `False`: only what follows that one is used."""
     came: bool = True
-    """An answer came; `False`: the attempt failed for good, and its result is the held one's."""
+    """A new answer arrived; `False`: the attempt and its retries failed, and the result is that of
+    the earlier answer."""
     held_text: bool = False
-    """The held answer has visible text."""
+    """The earlier answer has visible text."""
     held_closed: bool = True
-    """The held answer had arrived to its end, whole or cut: half a new one is no gain."""
+    """The earlier answer arrived with its terminal event, so a dropped new one is no gain."""
     held_dropped: bool = False
-    """The held answer broke off."""
+    """The earlier answer's stream dropped."""
     longer: bool = False
-    """The new answer has more text than the held one."""
+    """The new answer has more text than the earlier one."""
     shorter: bool = False
-    """The new answer has less text than the held one."""
+    """The new answer has less text than the earlier one."""
     held_parsed: bool = False
-    """The server parsed the arguments of the cut call in the held answer."""
+    """The server parsed the arguments of the truncated call in the earlier answer."""
     resendable: bool = True
-    """The request may be sent again after one more drop."""
+    """The budget allows another attempt after a drop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -537,7 +544,7 @@ ANSWERS: tuple[Standing, ...] = (
               "args_verified": True, "held_parsed": True}),
     Standing("truncated: the limit leaves no room", Stands.HELD_CUT,
         when={"stop": Stop.LENGTH}),
-    # The held answer arrived, cut: a drop of the new one does not make the turn a failure.
+    # The earlier answer arrived up to the limit, so a drop of the new one does not fail the turn.
     Standing("dropped, but the earlier answer did not", Stands.HELD_CUT,
         when={"held_closed": True, "resendable": False},
         either=({"stop": Stop.DROPPED}, {"held_dropped": True})),
@@ -550,11 +557,11 @@ ANSWERS: tuple[Standing, ...] = (
 
 
 def standing(new: AttemptResult, again: Again) -> Stands:
-    """Return which answer is kept when the same request was answered again."""
+    """Return which answer is kept after the resent request was answered."""
     return first_fit(ANSWERS, new, again)[0].stands
 
 
-# --- is a completed call a call? --------------------
+# --- is a completed call delivered? --------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -563,7 +570,7 @@ class Delivery:
 
     name: str
     reason: str | None
-    """Why the call stays cut; `None`: it is continued or, once it is whole, delivered."""
+    """Why the call stays truncated; `None`: it is completed or, once complete, delivered."""
     when: When = field(kw_only=True)
     either: tuple[When, ...] = field(default=(), kw_only=True)
 
@@ -578,15 +585,15 @@ PROOFS: tuple[Delivery, ...] = (
         when={"error": True}),
     Delivery("refused", "the model refused to continue it",
         when={"refused": True}),
-    Delivery("plain or escaped", "it is unknown whether its rest is JSON or plain text",
+    Delivery("plain text or JSON", "it is unknown whether its rest is JSON or plain text",
         when={"decoded": False}),
     Delivery("nothing new", "nothing was added to it",
         when={"added": False}),
     Delivery("the parts do not join", "its parts do not join exactly ({seam})",
         when={"exact": False}),
-    Delivery("no trusted seam", "the seam in it is not certain ({seam})",
+    Delivery("no trusted seam", "its seam is not certain ({seam})",
         when={"trusted": False}),
-    Delivery("no sure end", "it cannot be told where its text ends",
+    Delivery("unknown end", "it is unknown where its text ends",
         when={"ended": False}),
     Delivery("remarks of the model", "its text seems to address the reader",
         when={"remarks": True}),
@@ -605,7 +612,7 @@ PROOFS: tuple[Delivery, ...] = (
 
 
 def objection(proof: Proof) -> str | None:
-    """Return why a call that is being completed stays cut; `None`: it may still be completed."""
+    """Return why a call that is being completed stays truncated; `None`: nothing prevents it."""
     row, facts = first_fit(PROOFS, proof)
     return row.reason.format_map(facts) if row.reason is not None else None
 
@@ -614,26 +621,26 @@ def objection(proof: Proof) -> str | None:
 
 
 class Held(StrEnum):
-    """What becomes of held content when the turn ends."""
+    """What happens to buffered content when the turn ends."""
 
     ALL = "all"
-    """All of it is shown, if the last attempt ended normally; otherwise as `fit`."""
+    """All of it is delivered if the last attempt ended normally; otherwise as with `fit`."""
     FIT = "fit"
-    """What is whole is shown; a cut call is left out without a note."""
+    """The complete part is delivered; a truncated call is left out, without a note."""
     BY_POLICY = "by policy"
-    """What is whole is shown; the cut call is treated by the policy `truncated_tool_call`."""
+    """The complete part is delivered; the policy `truncated_tool_call` decides about the call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closing:
-    """What an ending may depend on besides the situation it was decided in."""
+    """What an ending may depend on, besides the situation."""
 
     action: Action
     outcome: Outcome
     half_call: bool = False
-    """The caller has been shown a part of a call, by policy, and the call did not become whole."""
+    """By policy, part of a call was delivered, and the call stayed incomplete."""
     half_document: bool = False
-    """Structured output was put together from several attempts, and is not whole JSON."""
+    """Structured output was joined from several attempts, and is not complete JSON."""
     on_failure: str = "stop"
     truncated_tool_call: str = "explain"
 
@@ -644,10 +651,10 @@ class Ending:
 
     name: str
     stop: StopWord | None
-    """The stop reason the caller gets; `None`: the first answer goes out byte for byte."""
+    """The stop reason that the caller gets; `None`: the first answer is delivered unchanged."""
     held: Held = Held.ALL
     outcome: Outcome | None = None
-    """The outcome in the report; `None`: that of the decision."""
+    """The outcome in the report; `None`: the outcome of the decision."""
     reason: str | None = None
     when: When = field(kw_only=True)
     either: tuple[When, ...] = field(default=(), kw_only=True)
@@ -668,7 +675,7 @@ ENDINGS: tuple[Ending, ...] = (
     Ending("the first answer could not be read", None, outcome=Outcome.UNTOUCHED,
         reason="the answer could not be read",
         when={**FIRST_ANSWER, "opened": False}),
-    # If a filter stopped the answer inside a call, the last row applies: half a call is not shown.
+    # If a filter stopped the answer inside a call, the last row applies: the call is left out.
     Ending("the first answer is complete", None,
         when=FIRST_ANSWER,
         either=({"stop": frozenset({Stop.END, Stop.WINDOW})}, {"call": frozenset({NONE, WHOLE})},
@@ -689,7 +696,7 @@ ENDINGS: tuple[Ending, ...] = (
         when={"action": Action.CUT_CALL, "stop": Stop.WINDOW}),
     Ending("a call is truncated", StopWord.TRUNCATED, Held.BY_POLICY,
         when={"action": Action.CUT_CALL}),
-    # Half a document or half a call must never look whole.
+    # An incomplete document or call must never look complete.
     Ending("stopped, where a synthetic end would be wrong or is unwanted", StopWord.TRUNCATED,
         Held.FIT,
         when={"action": Action.STOP},
@@ -699,7 +706,7 @@ ENDINGS: tuple[Ending, ...] = (
     Ending("the joined text is not complete JSON", StopWord.TRUNCATED, Held.FIT, Outcome.TRUNCATED,
         HALF_DOCUMENT,
         when={"half_document": True}),
-    # No agent may run half a call, whatever the last attempt's stop reason was.
+    # No agent may execute an incomplete call, whatever the last attempt's stop reason was.
     Ending("a truncated call was delivered", StopWord.TRUNCATED, Held.ALL,
         Outcome.TRUNCATED, HALF_CALL,
         when={"half_call": True, "stop": Stop.END}),

@@ -58,29 +58,40 @@ class Metrics:
             name = f"continuation_{name}_seconds"
             return Histogram(name, help_, [label], registry=registry, buckets=buckets)
 
-        self._turns = counter("turns", "Turns that ended", "dialect", "model", "outcome", "reason")
+        self._turns = counter("turns", "Finished turns", "dialect", "model", "outcome", "reason")
         self._attempts = counter(
-            "attempts", "Requests to upstreams for those turns", "mode", "stop_reason"
+            "attempts", "Requests sent to upstreams for finished turns", "mode", "stop_reason"
         )
-        self._tokens = counter("tokens", "Tokens of those turns", "direction", "kind")
-        self._seconds = histogram("turn", "From request to end", "dialect", _SECONDS)
+        self._tokens = counter("tokens", "Tokens of finished turns", "direction", "kind")
+        self._seconds = histogram(
+            "turn", "Seconds from the request to the end of the answer", "dialect", _SECONDS
+        )
         self.first = histogram(
-            "first_event", "From request to the first of the answer", "dialect", _SECONDS
+            "first_event",
+            "Seconds from the request to the first event of the answer",
+            "dialect",
+            _SECONDS,
         )
         self._held = histogram(
-            "held", "What came in later attempts was held so long", "dialect", _SECONDS
+            "held", "Seconds that the start of a later attempt was buffered", "dialect", _SECONDS
         )
         self.own = histogram(
             "own",
-            "Of a turn, spent neither on the upstream nor the caller",
+            "Seconds of a turn that the gateway itself needed",
             "dialect",
             _OWN_SECONDS,
         )
-        self.gone = counter("client_gone", "Callers that left before the end", "phase")
-        self.pings = counter("pings", "Signs of life in silent answers")
-        self._store = histogram("store", "A chain store was asked or told", "op", _OWN_SECONDS)
-        self._store_errors = counter("store_errors", "A chain store failed or was late", "op")
-        under_way = Gauge("continuation_streams", "Answers under way", registry=registry)
+        self.gone = counter(
+            "client_gone", "Callers that disconnected before the end of their answer", "phase"
+        )
+        self.pings = counter("pings", "Keep-alive events sent in silent streams")
+        self._store = histogram(
+            "store", "Seconds of each read or write of a chain store", "op", _OWN_SECONDS
+        )
+        self._store_errors = counter(
+            "store_errors", "Reads and writes of a chain store that failed or timed out", "op"
+        )
+        under_way = Gauge("continuation_streams", "Streams that are running", registry=registry)
         under_way.set_function(streams)
 
     def count(self, event: Event) -> None:

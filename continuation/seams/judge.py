@@ -93,6 +93,8 @@ _PROBE: Final = 8
 _TOP: Final = 200
 #: So many first characters that do not occur in the earlier text show that no echo has begun.
 _FIRST: Final = 20
+#: Characters of a line that are enough to compare it with the lines before.
+_RECORD: Final = 200
 #: Least bits of an echo that leaves out the white space at the end, or puts some before it.
 _BARE_BITS: Final = 40.0
 #: Least bits of an echo behind words that speak of themselves; behind a blank line.
@@ -685,17 +687,24 @@ class Judge:
                 return Finding(SeamKind.PREAMBLE, at, 4.0)
             if not only_of_itself(opening) or (not rest and not final):
                 continue
+            if not final and "\n" not in rest and len(rest) < _RECORD:
+                raise _MoreNeededError  # the rest of a record shows what the opening is
             inner = self._within(rest, final=final, depth=depth - 1)
             needed = _APART_BITS if opening.endswith("\n\n") else _SPOKEN_BITS
             echo = rest[: inner.drop] if inner.kind is SeamKind.ECHO else ""
             novel = not echo or novelty(self.text, echo, enough=needed) >= needed
-            if inner.kind in _REPEATS and (novel or cannot_stand(self._cut, opening, rest)):
+            if inner.kind in _REPEATS and novel:
                 return inner.after(at, SeamKind.PREAMBLE)
-            if self._stays_in_run(rest, final=final):
-                return best
-            if cannot_stand(self._cut, opening, rest):
-                at -= own_line_break(self._cut, opening, rest)
-                best = replace(inner.after(at, SeamKind.PREAMBLE), odds=4.0)
+            if not cannot_stand(self._cut, opening, rest):
+                if self._stays_in_run(rest, final=final):
+                    return best
+                continue
+            if inner.kind in _REPEATS and echo.strip() and not self._period:
+                return inner.after(at, SeamKind.PREAMBLE)
+            if inner.kind in _REPEATS:
+                inner = Finding(SeamKind.ASSUMED)  # white space, and runs, repeat themselves
+            at -= own_line_break(self._cut, opening, rest)
+            best = replace(inner.after(at, SeamKind.PREAMBLE), odds=4.0)
         return best
 
     def _completes_word(self, opening: str, rest: str, *, final: bool) -> bool:

@@ -2,9 +2,11 @@
 
 Before the anchor, words in any language are no part of the answer; the judge decides that. Without
 the anchor an opening is left out only if all three hold. It is made of nothing but the words with
-which models speak of continuing an answer. It is set apart. And no sentence can stand where the
-text stopped (in a word, in JSON, between statements of code), or the end of the text is repeated
-after it. All else is kept: a letter may say "Sorry for the interruption", a story "Continued".
+which models speak of continuing an answer. It is set apart. And one of these is true: no sentence
+can stand where the text stopped (in a word, in JSON, between statements of code); the opening
+announces, in the first person or by a colon, that the answer continues; the end of the text is
+repeated after it. All else is kept: a letter may say "Sorry for the interruption", a story
+"Continued".
 """
 # ruff: noqa: RUF001 - the letters that look like Latin ones are those of other languages
 
@@ -64,7 +66,7 @@ def may_be_words(opening: str) -> bool:
 
 def ends_of_openings(head: str) -> list[int]:
     """Return where a preamble at the start of `head` may end: after a newline, after a colon."""
-    ends = [found.end() for found in re.finditer(r"\n[ \t\r]*\n|\n", head[: LONGEST + 20])]
+    ends = [found.end() for found in _BLANK_LINE.finditer(head[: LONGEST + 20])]
     colon = re.match(r"[^\n:\uff1a]{2,160}[:\uff1a…][^\S\n]+(?=\S)", head)
     if colon:
         ends.append(colon.end())
@@ -91,7 +93,7 @@ def only_of_itself(opening: str) -> bool:
     for sentence in _SENTENCE_GAP.split(phrase):
         if sentence[:1].islower() or not any(map(str.isalpha, sentence)):
             return False
-    if any(char >= "\u2e80" for char in phrase):
+    if _is_wide(phrase):
         return _OWN_WIDE.fullmatch(phrase) is not None and _SURE_WIDE.search(phrase) is not None
     others = _OWN_WORD.findall(_SELF.sub(" ", phrase).lower())
     return _SELF.search(phrase) is not None and all(word in _OWN_WORDS for word in others)
@@ -101,7 +103,7 @@ def may_become_of_itself(head: str) -> bool:
     """Whether all words so far may begin an opening that speaks of itself."""
     if not head[:1].isupper() and head[:1] not in "([*_" and head[:1] < "\u2e80":
         return False
-    if any(char >= "\u2e80" for char in head):
+    if _is_wide(head):
         return _OWN_WIDE.match(head) is not None
     others = _OWN_WORD.findall(_SELF.sub(" ", re.sub(r"\w+\Z", "", head)).lower())
     return all(word in _OWN_WORDS for word in others)
@@ -121,7 +123,9 @@ def cannot_stand(cut: Cut, opening: str, rest: str) -> bool:
     near = cut.near.lower()
     if any(stem[0].lower() in near for stem in _STRICT.finditer(opening)) or _is_about(cut):
         return False
-    if cut.form is not Form.CODE and _STRICT.search(near[-400:]):
+    if cut.form is not Form.CODE and any(
+        _is_wide(stem[0]) is _is_wide(opening) for stem in _STRICT.finditer(near[-400:])
+    ):
         return False
     return (
         _is_inside_word(cut, opening, rest)
@@ -130,6 +134,7 @@ def cannot_stand(cut: Cut, opening: str, rest: str) -> bool:
         or _is_after_inner_mark(cut, opening, rest)
         or _rest_is_inner(cut, rest)
         or _admits_no_sentence(cut, opening)
+        or _announces(cut, opening, rest)
     )
 
 
@@ -140,14 +145,17 @@ def own_line_break(cut: Cut, opening: str, rest: str) -> int:
     """
     space = opening[len(opening.rstrip()) :]
     own = space[space.find("\n") :].lstrip(" \t\r")
+    more = len(_BLANK_LINE.sub("", own, count=1))  # behind what sets the words apart
     if not own or _rest_is_inner(cut, rest):
-        return 0
+        return more
     if cut.in_prose and cut.inside_line and continues_sentence(rest):
-        return 0
+        return more
+    if cut.line and _is_between_records(cut, rest):
+        return more
     for size in range(len(own), 0, -1):
         if seen_gap(cut, own[-size:], rest):
             return size
-    return 0 if seen_gap(cut, "", rest) else len(own)
+    return more if not cut.line or seen_gap(cut, "", rest) else len(own)
 
 
 def continues_sentence(rest: str) -> bool:
@@ -156,9 +164,30 @@ def continues_sentence(rest: str) -> bool:
     return first.islower() or first in _INNER
 
 
+def _is_wide(words: str) -> bool:
+    return _WIDE.search(words) is not None
+
+
 def _is_about(cut: Cut) -> bool:
     """Whether the text itself speaks of answers that are truncated or complete."""
     return _ABOUT_ANSWERS.search(cut.near) is not None
+
+
+def _announces(cut: Cut, opening: str, rest: str) -> bool:
+    """Whether an opening announces that an answer continues, and stands where no other line would.
+
+    It does so in the first person, or by a colon after a word for continuing.
+    """
+    if cut.form is Form.CODE and _may_have_words(cut):
+        return False
+    phrase = opening.strip().strip("()[]*_ ")
+    if _MORE_WORDS.search(phrase):
+        return False  # the announcement ends at the colon
+    announced = _ANNOUNCING.search(phrase) or (phrase[-1] in ":：" and _CONTINUING.search(phrase))
+    if not announced:
+        return False
+    stopped = cut.text.rstrip(" \t")[-1:]
+    return not cut.line or continues_sentence(rest) or stopped.isalnum() or stopped in _JOINING
 
 
 # Where no sentence can stand ----------------------------------------------------------------------
@@ -187,13 +216,21 @@ def _script(text: str) -> str:
 
 
 def _is_between_records(cut: Cut, rest: str) -> bool:
-    """Whether a line of its own would stand between two rows, or two of many lines alike."""
+    """Whether an opening would stand in or between two rows, or two of many lines alike."""
     rows = cut.form is Form.TABLE and not cut.line and rest[0] == "|"
     if rows and _RULER.match(rest.partition("\n")[2]) is None:
         return True
-    like = shape(cut.last_line)
-    alike = not cut.line and like == shape(rest.partition("\n")[0]) and cut.shapes.count(like) >= 3
-    return alike and len(like.replace("w", "").replace(" ", "")) >= 3
+    line = cut.line + rest.partition("\n")[0]
+    like = shape(line)
+    marks = len(like.replace("w", "").replace(" ", ""))
+    if cut.shapes.count(like) >= _ALIKE and (marks >= _MARKS or not any(map(str.isalpha, line))):
+        return True
+    if not line.split() or len(cut.line.split()) > 1:
+        return False
+    # The first words of many lines are alike, such as the times in a log.
+    first = shape(line.split()[0])
+    firsts = [one.split(" ")[0] for one in cut.shapes]
+    return len(first.replace("w", "")) >= _MARKS and firsts.count(first) >= _ALIKE
 
 
 def _is_inside_word(cut: Cut, opening: str, rest: str) -> bool:
@@ -247,12 +284,18 @@ def _admits_no_sentence(cut: Cut, opening: str) -> bool:
         _is_program(cut) if cut.fence else not _SENTENCE_LINE.search(body)
     ):
         return False
-    if _NO_PROGRAM.search(body) or cut.text.count('"""') % 2 or cut.text.count("'''") % 2:
-        return False
-    if body.rfind("/*") > body.rfind("*/") or body.count("`") % 2:
-        return False
+    return not _NO_PROGRAM.search(body) and not _may_have_words(cut)
+
+
+def _may_have_words(cut: Cut) -> bool:
+    """Whether code stopped in or after a comment, or in a string."""
+    body = cut.near[cut.near.rfind("```") + 3 :] if cut.fence is not None else cut.near
+    if cut.text.count('"""') % 2 or cut.text.count("'''") % 2 or body.count("`") % 2:
+        return True
     line = cut.line if cut.inside_line else cut.last_line
-    return not _COMMENT.search(line) and cut.line.count('"') % 2 == cut.line.count("'") % 2 == 0
+    if body.rfind("/*") > body.rfind("*/") or _COMMENT.search(line):
+        return True
+    return not cut.line.count('"') % 2 == cut.line.count("'") % 2 == 0
 
 
 def _is_program(cut: Cut) -> bool:
@@ -260,6 +303,11 @@ def _is_program(cut: Cut) -> bool:
     return bool(info) and info[0] in _PROGRAMS
 
 
+#: What sets an opening apart: a line break, or a blank line.
+_BLANK_LINE: Final = re.compile(r"\n[ \t\r]*\n|\n")
+#: So many lines that are alike make records, and so many marks make lines alike.
+_ALIKE: Final = 3
+_MARKS: Final = 3
 _RULER: Final = re.compile(r"[\s|:\-]*-[\s|:\-]*(?:\n|\Z)")
 _PROGRAMS: Final = frozenset(
     """
@@ -292,7 +340,7 @@ def only_says_complete(cut: Cut, text: str) -> bool:
     if len(sentences) > 2 or any(one[0].islower() for one in sentences):
         return False
     others = _SELF.sub(" ", _MY_MESSAGE.sub(" ", _COMPLETE_WORDS.sub(" ", phrase)))
-    if any(char >= "\u2e80" for char in phrase):
+    if _is_wide(phrase):
         known = _OWN_WIDE.fullmatch(others + " ") is not None
     else:
         known = all(word in _OWN_WORDS for word in _OWN_WORD.findall(others.lower()))
@@ -370,9 +418,38 @@ _SELF: Final = re.compile(
     r"|sig[ou]|segu|cortad|prossegu|fortsetz|weiter|entschuldig|unterbr|abgebroch|abbruch|abgeschnitt|fort\b|suite\b|repren"
     r"|désolé|excus|interromp|poursui|coup(?:é|ure)|disculp|lo siento|perd[oó]n|desculp|retom|scus"
     r"|riprend|verder|vervolg|gebleven|kontynu|przepras|fortsätt|fortsett|jatk|devam|folytat"
-    r"|продолж|извин|прерв|остальн|оставш|продовж|вибач|συνεχ|συγγν|سأكمل|أكمل|أتابع|سأتابع)[^\W\d_]*",
+    r"|продолж|извин|прерв|остальн|оставш|продовж|вибач|συνεχ|συγγν|سأكمل|أكمل|أتابع|سأتابع|जारी)[^\W\d_]*",
     re.IGNORECASE,
 )
+#: Words for continuing alone, not for the rest of something or for an apology.
+_CONTINUING: Final = re.compile(
+    r"\b(?:contin[uú]|resum|pick(?:ing|ed)? (?:it |this |things |right )?(?:back )?up|carrying on"
+    r"|going on\b|sig[ou]|segu|prossegu|retom|fortsetz|weiter|suite\b|repren|poursui|riprend"
+    r"|verder|vervolg|kontynu|fortsätt|fortsett|jatk|devam|folytat|продолж|продовж|συνεχ)"
+    r"|أكمل|أتابع|जारी|继续|繼續|接着|接著|接上|続き|続け|再開|계속|이어",
+    re.IGNORECASE,
+)
+#: A model that announces, in the first person, that it continues.
+_ANNOUNCING: Final = re.compile(
+    r"\b(?:I|I['’]ll|I['’]m|let me|let['’]s|allow me)\b[^.!?]{0,30}\b"
+    r"(?:contin|resum|pick|carry|go(?:ing)? on)"
+    r"|\b(?:continuing|resuming|picking up|carrying on)\b[^.!?]{0,24}\b"
+    r"(?:from|where|below|at the|right (?:after|where))\b"
+    r"|\b(?:contin[uú]o|continuaré|sigo|retomo|prossigo|vou continuar|riprendo|proseguo)\b"
+    r"|\bje (?:continue|reprends|poursuis)\b|\bich (?:setze|mache|fahre|schreibe)\b|\bsetze ich\b"
+    r"|\bik (?:ga verder|vervolg)|\bпродолж(?:аю|у|им)\b|\bkontynuuję\b|\bdevam ediyorum\b"
+    r"|\bhere(?:['’]s| is| are| comes)\b[^.!?]{0,40}\b(?:rest|remain\w*|missing)\b"
+    r"|\bthe rest follows\b"
+    r"|\bhier (?:ist|kommt|folgt)\b[^.!?]{0,24}\b(?:rest|fehlende)|\bvoici (?:la suite|le reste)\b"
+    r"|\becco (?:il resto|il seguito)\b|\baqu[íi] (?:está|tienes|va) (?:el resto|lo que falta)"
+    r"|\baqui está o resto|\bвот (?:остав|остат|продолж)|以下是(?:剩余|剩餘|其余|後續|后续)"
+    r"|जारी रख|سأكمل|سأتابع|我(?:将|將|会|會|来|來)?(?:继续|繼續|接着|接著)|続けます|再開します"
+    r"|계속하겠습니다|이어서 (?:작성|계속)",
+    re.IGNORECASE,
+)
+_MORE_WORDS: Final = re.compile(r"[:：]\s*\S")
+#: Marks inside a sentence, after which no new one begins.
+_JOINING: Final = frozenset(",;-–—(‘“'\"/&")
 #: A text about answers that are cut off or complete.
 _ABOUT_ANSWERS: Final = re.compile(
     r"(?:{answer}).{0,48}(?:{state})|(?:{state}).{0,24}(?:{answer})".replace(
@@ -404,7 +481,7 @@ _OWN_WORDS: Final = frozenset(
     bien break but by can carry caused certainly certo che claro code com comes complete completing
     con confusion content continuar continuare continuation continúa cortada cortado corte cortó
     course cut część código d'accord da dalsza das datei de del delay della dem den der des desde
-    det di did die dieser directly do document documento dokument don't donc donde dove du där
+    det di did die dieser directly do document documento dort dokument don't donc donde dove du där
     earlier ecco el em en end ended enough ero error es esattamente estaba está et exact
     exactamente exactement exactly exatamente falta faltaba faltou fehlende fermato fichier file
     finish finished finishing finora foi folgen folgt follow following follows for fortsetzung from
@@ -431,7 +508,9 @@ _OWN_WORDS: Final = frozenset(
     прервался прерывание с текста того файла часть التي النقطة توقفت حيث عذرا عندها من
     """.split()  # noqa: SIM905 - read as words
 )
-#: The same of Chinese, Japanese and Korean, which do not all separate words.
+#: Scripts whose words are not all separated, or hold marks that are no letters.
+_WIDE: Final = re.compile("[\u0900-\u097f\u2e80-\U0010ffff]")
+#: The same words in those scripts: Chinese, Japanese, Korean, Hindi.
 _OWN_WIDE: Final = re.compile(
     r"(?:好的|好|当然|當然|抱歉|对不起|對不起|不好意思|我|将|會|会|来|继续|繼續|接着|接著|接上|上文|上面|回答|回复|回覆"
     r"|被|中断|中斷|截断|截斷|了|刚才|剛才|以下|下面|是|剩余|剩餘|部分|内容|內容|从|從|处|處|地方|的|输出|輸出|这|這|里|裡"
@@ -439,11 +518,12 @@ _OWN_WIDE: Final = re.compile(
     r"|して|て|しまい|出力|切れ|以下|とおり|通り|中断|途中|途切れ|再開|した|します|ました|ところ|箇所|先ほど|前回|回答|出力|残り|部分"
     r"|네|죄송합니다|계속해서|계속하겠습니다|계속|이어서|작성하겠습니다|작성합니다|드리겠습니다|나머지|부분|부분은|부분입니다|다음과|같습니다"
     r"|중단된|끊긴|곳부터|부터|답변|이전|응답|여기서|입니다"
-    r"|[\s，,、。.：:！!…])+"
+    r"|मैं|वहीं|वहाँ|जहाँ|से|जारी|रखता|रखती|हूँ|हूं|क्षमा|करें|माफ़|कीजिए|शेष|भाग|अब|आगे|रुका|था|उत्तर|है"
+    r"|[\s，,、।。.：:！!…])+"
 )
 _SURE_WIDE: Final = re.compile(
     r"继续|繼續|接着|接著|接上|续写|抱歉|对不起|對不起|剩余|剩餘|截断|截斷|続き|続け|再開|残り|申し訳|すみません|失礼|途中|途切"
-    r"|계속|이어|죄송|나머지|중단|끊"
+    r"|계속|이어|죄송|나머지|중단|끊|जारी|क्षमा|शेष"
 )
 #: Marks with which the rest of a sentence may begin.
 _INNER: Final = frozenset(",.;:!?)]}”’»…")

@@ -105,45 +105,49 @@ _COUNTED = ("echo", "skip")
 
 @dataclass(frozen=True)
 class Scenario:
-    """How the reciting model begins recoveries, and how strict and how faulty its provider is.
+    """What the reciting model answers, and how its provider fails.
 
-    `manner` is how a recovery begins:
+    `manner`: how a recovery begins.
 
-    - `exact` continues at the cut. Before that `anchor` repeats what the recovery prompt quoted,
-      `echo:K` the last K characters, `echo-word` the last word, `echo-line` the last line.
+    - `exact` continues where the text was truncated. The next four do the same, but first repeat
+      something: `anchor` the text that the recovery prompt quoted, `echo:K` the last K characters,
+      `echo-word` the last word, `echo-line` the last line.
     - `preamble` announces the continuation, `fence` reopens the code fence, `restart` starts over.
-    - `whitespace` drops the white space at the seam, or adds some if there is none;
-      `skip:K` leaves out K characters.
+    - `whitespace` drops the white space at the seam, or adds some if there is none.
+    - `skip:K` leaves out K characters.
     - `done` states that the answer was complete, `empty` answers with no text.
     - `prefill-echo` repeats a prefill; the others do not.
 
     The content of an answer:
 
-    - `thinking`: `none`; a number of tokens spent before the text; `all` (spends the whole limit);
-      `all:N` (spends it if the limit is below N tokens).
-    - `call`: the answer comes as a call `Write{path, content}` after a short text.
-    - `mislabel`: the stop reason sent at a cut; None: `max_tokens`.
-    - `deltas`: characters per delta. `slow`: seconds before each event.
+    - `thinking`: `none`; the number of thinking tokens before the text; `all` (thinking uses the
+      whole limit); `all:N` (it does so if the limit is below N tokens).
+    - `call`: the answer is a call `Write{path, content}` after a short text.
+    - `mislabel`: the stop reason of a truncated answer; None: `max_tokens`.
+    - `deltas`: characters per delta.
+    - `slow`: seconds before each event.
 
     Faults, by attempt (1 is a conversation's first model call since start or reset):
 
     - `status`: HTTP status by attempt, with `retry_after` seconds or `retry_after_ms`.
     - `drop`, `kill`, `error_event`: number of events before the fault, by attempt. `kill` sends
-      SIGKILL to the client's process; with `slow` it has read, and saved, the events before.
+      SIGKILL to the client's process. Use it with `slow`, so that the client has read and saved
+      the events before.
 
     The provider:
 
     - `ceiling`: largest output limit in tokens, instead of the model's own.
-    - `any_model`: unknown models are served, with a ceiling of 64,000.
+    - `any_model`: unknown models are served, with a ceiling of 64,000 tokens.
     - `models_endpoint`: whether it has a models endpoint.
     - `strict_signatures`: refuse thinking signatures that the simulator did not make.
     - `vendor`: whose Chat Completions are simulated (`deepseek`, `vllm`, …); `quirks`: changes to
       it, joined by `+` (`no-finish+no-done`); `openai_chat/vendors.py` lists both.
-    - `chain`: it stores answers, and accepts `previous_response_id`.
+    - `chain`: the provider stores answers and accepts `previous_response_id`.
     - `forgets`: stored answers are not found (Responses: `previous_response_not_found`).
-    - `tokens`: Gemini 4 sends continuation tokens. `hop`: output tokens of one request before it
-      stops with CONTINUATION, instead of the provider's own. `checkpoint`: a stream sends a token
-      every so many chunks.
+    - `tokens`: Gemini 4 sends continuation tokens.
+    - `hop`: output tokens of one request before it stops with CONTINUATION, instead of the
+      provider's own number.
+    - `checkpoint`: number of chunks between two tokens in a stream.
     - `empty_shape`: how Gemini writes a truncated answer without text, and the last chunk of a
       truncated stream: 1 no candidates; 2 no content; 3 no parts (usual); 4 an empty text; 5 only a
       thought; 6 an empty text with a signature; 7 unchanged; 8 a second candidate, which ended.

@@ -55,7 +55,7 @@ class ChatRequest(OpenAIRequest):
         """Return why this request must not be healed; `None`: it may be."""
         body = self.body
         if (as_int(body.get("n")) or 1) > 1:
-            return "several choices are asked for"
+            return "the request asks for several choices (`n`)"
         spoken = [kind for kind in as_list(body.get("modalities")) if kind != "text"]
         if spoken or body.get("audio"):
             return "the answer is not text alone"

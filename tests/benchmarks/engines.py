@@ -2,10 +2,10 @@
 
     TEMPORAL=PROGRAM python tests/benchmarks/engines.py [--write]
 
-A model writes 39,000 characters, some 8,000 a second. The worker is killed when 15,000 were shown,
-the next one while a tool runs, and a third one ends the workflow. All are real processes, and so is
-Temporal's server, whose program PROGRAM is (`.ci/durable` installs it). `--write` puts the table
-into the guide.
+A model writes 39,000 characters, about 8,000 per second. The first worker is killed after 15,000
+characters were delivered, the second one while a tool runs. A third one finishes the workflow. All
+workers are real processes, and so is Temporal's server. PROGRAM is the server's program;
+`.ci/durable` installs it. `--write` puts the table into the guide.
 """
 
 from __future__ import annotations
@@ -32,13 +32,20 @@ PAGE = Path(__file__).parents[2] / "design" / "guide" / "engines.md"
 MARKS = "<!-- written by tests/benchmarks/engines.py -->\n", "<!-- end of the table -->\n"
 SHOWN = 15_000
 AGAIN = 0.05
-"""How much of what was shown may be written again where there is a journal."""
-HEAD = ("", "answer", "of what was shown, written again", "the tool ran", "kill to text", "is told")
+"""How much of the delivered text may be generated again with a journal."""
+HEAD = (
+    "",
+    "answer",
+    "delivered text generated again",
+    "tool executed",
+    "kill to next text",
+    "tool result",
+)
 
 
 @contextmanager
 def servers(folder: Path) -> Iterator[dict[str, tuple[str, str]]]:
-    """Start what the engines need; yield where each keeps what it knows, and its journal."""
+    """Start what the engines need; yield, for each engine, its server and its journal."""
     temporal = TemporalServer(os.environ["TEMPORAL"])
     try:
         with Postgres() as postgres:
@@ -54,7 +61,7 @@ def servers(folder: Path) -> Iterator[dict[str, tuple[str, str]]]:
 
 
 def live(engine: str, server: str, folder: Path, name: str, journal: str) -> Lives:
-    """Let a workflow live, and be killed."""
+    """Run a workflow whose worker is killed twice."""
     model, effects = Counted(), folder / f"{name}.effects"
     with Simulator(model, PACE) as sim:
         work = Work(
@@ -70,14 +77,14 @@ def live(engine: str, server: str, folder: Path, name: str, journal: str) -> Liv
 
 def row(title: str, lives: Lives) -> tuple[str, ...]:
     """Return the cells of one workflow."""
-    told = "nobody knows" if "may have run" in lives.result else f"“{lives.result}”"
+    result = "outcome unknown" if "may have run" in lives.result else f"“{lives.result}”"
     return (
         title,
         "exact" if lives.exact else "not exact",
         f"{100 * lives.again / lives.shown:.1f} %",
         {1: "once", 2: "twice"}.get(lives.runs, f"{lives.runs} times"),
         f"{lives.gap:.1f} s",
-        told,
+        result,
     )
 
 
