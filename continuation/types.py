@@ -170,7 +170,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """What an attempt came to: how it ended, and what the turn holds after it."""
+    """How an attempt ended, and what the turn contains after it."""
 
     stop: Stop
     raw: str | None = None
@@ -181,69 +181,69 @@ class AttemptResult:
     """The turn has visible text."""
     call: ToolCallState = ToolCallState.NONE
     shown: bool = False
-    """Content of the turn has reached the caller's stream and cannot be taken back."""
+    """Content of the turn was delivered in the caller's stream, and cannot be taken back."""
     opened: bool = True
     """At least one event of the attempt arrived."""
     closed: bool = True
-    """The attempt's terminal event arrived: its bytes are a whole answer."""
+    """The attempt's terminal event arrived, so nothing of its answer is missing."""
     made_progress: bool = True
     """The attempt added something to the turn."""
     stalled: bool = False
-    """The attempt is a recovery that was cut and only repeated what was there."""
+    """The attempt is a truncated recovery that only repeated earlier text."""
     token: bool = False
     """The provider gave a new continuation token."""
     repeated: bool = False
-    """A recovery consists of the words that it was asked to repeat, and nothing follows them."""
+    """A recovery repeated the words of the anchor, and nothing follows them."""
     args_verified: bool = True
     """The arguments of the last call came as raw text, or more of the answer followed the call."""
     only_call: bool = True
-    """The cut call is the only call of the attempt."""
+    """The truncated call is the only call of the attempt."""
     not_resumable: str | None = None
     """Why no recovery can continue the turn; `None`: nothing prevents one."""
     length: int = 0
-    """Characters of visible text the turn holds."""
+    """Characters of visible text in the turn."""
     usage: Usage | None = None
     unmetered_text: str | None = None
     """The text an attempt generated, if the provider gave no final token count for it."""
     estimated: bool = False
-    """`usage` is our estimate, not the provider's count."""
+    """`usage` is an estimate, not the provider's count."""
     error: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What is known for and against a cut call that is being completed."""
+    """What is known for and against a truncated call that is being completed."""
 
     in_text: bool = True
-    """The call broke off inside a string, or its input is free text; or the member it broke off in
-    is so small a part of the answer that it can be generated again."""
+    """The call was truncated inside a string or in free-form input. Also true if the member in
+    which it was truncated is so small that the model can write it again."""
     quotable: bool = True
-    """Words at the end of that text can be quoted for the model to repeat; or the member it broke
-    off in is so small that it can be generated again."""
+    """The text ends with words that the model can be asked to repeat. Also true if the member in
+    which the call was truncated is so small that the model can write it again."""
     error: str | None = None
-    """The error of the request for the rest of the text; `None`: it was answered."""
+    """The error of the request for the rest of the text; `None`: the request succeeded."""
     refused: bool = False
     decoded: bool = True
-    """It is known whether the rest came as plain text or as JSON."""
+    """It is known whether the rest arrived as plain text or as JSON."""
     added: bool = True
-    """New text came after the words that were quoted."""
+    """New text arrived after the quoted words."""
     exact: bool = True
-    """Nothing had to be taken back or inserted at the seam."""
+    """The parts join exactly: nothing was removed or inserted at the seam."""
     seam: str = ""
     """The kind of the last seam."""
     trusted: bool = True
     """The policy `complete_seams` trusts the last seam."""
     ended: bool = True
-    """The end of the text is marked, or the policy `complete_seams` trusts that it is there."""
+    """The end of the text is marked, or the policy `complete_seams` trusts it without a mark."""
     remarks: bool = False
     """The text addresses the reader, or states that something was left out."""
     lacking: str | None = None
-    """The names of arguments that were asked for and did not come; `None`: all came."""
+    """The requested arguments that did not arrive; `None`: all arrived."""
     parses: bool = True
     mistake: str | None = None
-    """Where the arguments break the tool's schema; `None`: nowhere."""
+    """Where the arguments violate the tool's schema; `None`: nowhere."""
     seen: bool = False
-    """The caller has been shown arguments with which the completed ones do not begin."""
+    """The arguments that were delivered are not the beginning of the completed ones."""
 
 
 @dataclass(slots=True)
@@ -310,7 +310,7 @@ class StopWord(StrEnum):
     OWN = "own"
     """The provider's own stop reason, from the last attempt."""
     ENDED = "ended"
-    """The format's word for a normal end, or for tool calls if the answer has one: synthetic."""
+    """The format's word for a normal end or, if the answer has calls, for tool calls: synthetic."""
     TRUNCATED = "truncated"
     """The format's word for "output limit", whatever the stop reason of the last attempt was."""
     RAISED = "raised"

@@ -68,16 +68,16 @@ def decisions(rows: Iterable[Row]) -> Iterator[str]:
 
 def labels() -> Iterator[str]:
     """Draw `LABELS`, line by line."""
-    yield "| an attempt that | when | is taken for | its last call for |"
+    yield "| an attempt that | when | its stop counts as | its last call counts as |"
     yield "|---|---|---|---|"
     for row in LABELS:
-        stop, call = row.stop or "what it says", row.call or "what it looks like"
+        stop, call = row.stop or "unchanged", row.call or "unchanged"
         yield f"| {row.name} | {condition(row)} | {stop} | {call} |"
 
 
 def answers() -> Iterator[str]:
     """Draw `ANSWERS`, line by line."""
-    yield "| the new answer | when | what stands |"
+    yield "| the new answer | when | kept |"
     yield "|---|---|---|"
     for row in ANSWERS:
         yield f"| {row.name} | {condition(row)} | {row.stands} |"
@@ -85,18 +85,18 @@ def answers() -> Iterator[str]:
 
 def proofs() -> Iterator[str]:
     """Draw `PROOFS`, line by line."""
-    yield "| the call | when | stays cut, for |"
+    yield "| row | when | why the call stays truncated |"
     yield "|---|---|---|"
     for row in PROOFS:
-        yield f"| {row.name} | {condition(row)} | {row.reason or 'it does not: go on, deliver'} |"
+        yield f"| {row.name} | {condition(row)} | {row.reason or 'none: continue or deliver'} |"
 
 
 def endings() -> Iterator[str]:
     """Draw `ENDINGS`, line by line."""
-    yield "| row | when | stop reason | what is held | outcome |"
+    yield "| row | when | stop reason | buffered content | outcome |"
     yield "|---|---|---|---|---|"
     for row in ENDINGS:
-        stop, held = row.stop or "as it came", row.held if row.stop else "as it came"
+        stop, held = row.stop or "unchanged", row.held if row.stop else "unchanged"
         yield f"| {row.name} | {condition(row)} | {stop} | {held} | {row.outcome or ''} |"
 
 

@@ -16,7 +16,7 @@ import re
 import unicodedata
 from typing import Final
 
-from continuation.seams.text import Cut, Form, cells, fence_line, seen_gap, shape
+from continuation.seams.text import Cut, Form, cells, fence_line, shape
 
 #: Characters within which a preamble must end, and its lines of words.
 LONGEST: Final = 400
@@ -139,23 +139,17 @@ def cannot_stand(cut: Cut, opening: str, rest: str) -> bool:
 
 
 def own_line_break(cut: Cut, opening: str, rest: str) -> int:
-    """Return how many characters at the end of an opening are a line break that the text may need.
+    """Return how many characters at the end of an opening are white space of the text.
 
-    The words may stand on the line of the text, before its own line break.
+    A line break or a blank line sets the words apart; what comes behind it is the text's own. Right
+    behind a sentence the break itself may be the text's own, which ends a paragraph there.
     """
     space = opening[len(opening.rstrip()) :]
     own = space[space.find("\n") :].lstrip(" \t\r")
-    more = len(_BLANK_LINE.sub("", own, count=1))  # behind what sets the words apart
-    if not own or _rest_is_inner(cut, rest):
-        return more
-    if cut.in_prose and cut.inside_line and continues_sentence(rest):
-        return more
-    if cut.line and _is_between_records(cut, rest):
-        return more
-    for size in range(len(own), 0, -1):
-        if seen_gap(cut, own[-size:], rest):
-            return size
-    return more if not cut.line or seen_gap(cut, "", rest) else len(own)
+    ended = cut.in_prose and cut.inside_line and cut.text[-1] in _STOPS
+    if ended and not _rest_is_inner(cut, rest):
+        return len(own)
+    return len(_BLANK_LINE.sub("", own, count=1))
 
 
 def continues_sentence(rest: str) -> bool:
@@ -357,6 +351,8 @@ def only_says_complete(cut: Cut, text: str) -> bool:
 
 #: Characters that may end a preamble.
 _ENDS: Final = ".!?…:。！？：।؟"
+#: Behind these, a sentence has ended.
+_STOPS: Final = _ENDS + "\"'”’»」』)"
 #: After these, a space or a line break comes before a sentence.
 _CLOSERS: Final = ",;)]}"
 #: And after these, unless a small letter continues the word.
