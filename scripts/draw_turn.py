@@ -46,7 +46,7 @@ def bare(client: anthropic.Anthropic) -> tuple[str, Report]:
     only = Attempt(1, Mode.FIRST, LIMIT, stop, counts, None, seconds, answered=True)
     report = Report(
         outcome=Outcome.TRUNCATED,
-        reason="nobody asks for the rest",
+        reason="the rest is never requested",
         dialect="anthropic",
         model=MODEL,
         stop=stop,

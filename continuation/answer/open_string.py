@@ -107,7 +107,7 @@ class Members:
 
 
 def escaped(text: str, half: str = "") -> str:
-    """Return a text as written in a JSON string; `half`: what is there of its first escape."""
+    """Return a text as written in a JSON string; `half`: what has arrived of its first escape."""
     written = json.dumps(text, ensure_ascii=False)[1:-1]
     if not written.startswith(half):
         written = json.dumps(text[:1])[1:-1] + json.dumps(text[1:], ensure_ascii=False)[1:-1]

@@ -47,7 +47,7 @@ _SMALLEST = 256
 """Requests with a smaller limit are left alone by the default policy."""
 _RECOVERIES = 3
 _REPEATED = 128
-"""Tokens of a recovery that may repeat what is there."""
+"""Most tokens that a recovery may spend on repeating text."""
 _BEFORE_THE_CALL = 256
 """Tokens for the text before a call."""
 _PACE = 2.0

@@ -45,7 +45,7 @@ def wants_json() -> bool:
 
 
 class Screen:
-    """Writes plain lines to a stream, or nothing if that is None; write errors are ignored."""
+    """Writes plain lines to a stream, or nothing if `stream` is `None`; it ignores write errors."""
 
     live = False
     """Whether it is a terminal with live lines."""

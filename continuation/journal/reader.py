@@ -321,7 +321,7 @@ class SessionReader:
     def identified(self, call: object) -> forms.ParsedCall:
         """Return a call with its id; a missing one is made of its answer, name and arguments.
 
-        Equal calls of one answer are told apart by the order in which they are run.
+        Equal calls of one answer are distinguished by the order in which they run.
         """
         tool = forms.tool_call(call)
         if tool.id:

@@ -101,7 +101,7 @@ def _seam_text(seam: SeamReport) -> str:
     where = f"a seam at character {seam.at:,}: {seam.kind}"
     if seam.kind == "assumed":
         where += " (nothing repeated proves it)"
-    left_out = f", {plural(seam.dropped, 'character')} said again and left out"
+    left_out = f", {plural(seam.dropped, 'character')} repeated and left out"
     return where + left_out * bool(seam.dropped)
 
 

@@ -457,7 +457,7 @@ class Judge:
     def _in_template(self) -> bool:
         """Whether the text has the anchor elsewhere with other numbers, so that it may come again.
 
-        A text of such lines goes on with them.
+        Such a text may continue with more lines of the same kind.
         """
         text, anchor = _NUMBERS.sub("0", self.text[-_TEMPLATE:]), _NUMBERS.sub("0", self._anchor)
         return text.count(anchor) > 1

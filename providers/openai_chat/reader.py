@@ -32,7 +32,7 @@ class ChatReader(PlainReader):
     """Reads chunks as block events."""
 
     def __init__(self, profile: Profile, *, unasked: bool = False) -> None:
-        """Begin. `unasked`: nobody has asked for usage; where it is told, it is the caller's."""
+        """Begin. `unasked`: the caller's request does not ask for usage."""
         self._unasked = unasked
         self._terminal = profile.terminal
         self._pieces = Pieces(profile)

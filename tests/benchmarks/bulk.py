@@ -239,7 +239,7 @@ def run(count: int, rate: float) -> Iterator[Figure]:
     # A kill loses what was under way and not saved; what a provider wrote into a socket is billed.
     lost = (done["said"] - count * SIZE) / (len(KILLS) * WORKERS * SIZE)
     note = f"{done['said'] / 1e6:.1f} MB said for {count * SIZE / 1e6:.1f} MB"
-    yield Figure("said again ÷ what two kills may lose", lost, "", 1.0, note)
+    yield Figure("generated again ÷ what two kills may lose", lost, "", 1.0, note)
 
 
 def _plainly(url: str, count: int) -> float:
