@@ -94,8 +94,9 @@ class Gateway:
         self.ready = True
         """Whether `/readyz` answers 200; `False` once it drains."""
         self.resumed = Resumed()
-        self._large = ThreadPoolExecutor(2, "gateway-large")
-        """Threads for what takes long with a large body; two, so that few of them are parsed."""
+        self._large = ThreadPoolExecutor(1, "gateway-large")
+        """The thread for large bodies. Only one, because each holds the interpreter while it works:
+        with more of them, the event loop waits for several in a row."""
         self._transports: dict[str, httpx2.AsyncBaseTransport] = {}
 
     def _read(self, config: Config) -> None:
@@ -122,7 +123,7 @@ class Gateway:
         return self.room.streams
 
     async def aside(self, size: int, work: Callable[[], ResultT]) -> ResultT:
-        """Do work on a body of so many bytes: large ones in a thread, so that others go on."""
+        """Do work on a body of so many bytes: on a large one in a thread, while others are served."""
         if size < _LARGE:
             return work()
         context = contextvars.copy_context()

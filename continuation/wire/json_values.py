@@ -18,6 +18,8 @@ _PLAIN = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _ESCAPED = json.JSONEncoder(separators=(",", ":"))
 _MANY = 64
 """How many values of a list `dumps_in_pieces` encodes at a time."""
+_LONG = 1 << 20
+"""How many characters of a text `dumps_in_pieces` encodes at a time."""
 _LARGE = 100_000
 """Size in bytes above which the garbage collector is off while JSON is decoded."""
 _AS_USUAL = contextlib.nullcontext()
@@ -65,7 +67,7 @@ def _pieces(value: object) -> Iterator[str]:
             some = value[n : n + _MANY]
             yield "," if n else "["
             fields = (field for each in some for field in as_json(each).values())
-            if any(is_list(field) and len(field) > _MANY for field in fields):
+            if any(map(_is_long, fields)):
                 for m, each in enumerate(some):
                     yield "," if m else ""
                     yield from _pieces(each)
@@ -77,8 +79,20 @@ def _pieces(value: object) -> Iterator[str]:
             yield f"{',' if n else '{'}{_PLAIN.encode(key)}:"
             yield from _pieces(each)
         yield "}"
+    elif isinstance(value, str) and len(value) > _LONG:
+        yield '"'
+        for n in range(0, len(value), _LONG):
+            yield _PLAIN.encode(value[n : n + _LONG])[1:-1]
+        yield '"'
     else:
         yield _PLAIN.encode(value)
+
+
+def _is_long(field: object) -> bool:
+    """Whether encoding a field of a message at once takes long."""
+    if not is_list(field):
+        return isinstance(field, str) and len(field) > _LONG
+    return len(field) > _MANY or any(_is_long(one) for x in field for one in as_json(x).values())
 
 
 def parsed(text: str) -> object:

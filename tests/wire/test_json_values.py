@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
 
-from continuation.wire.json_values import breaks_off
+from continuation.wire import json_values
+from continuation.wire.json_values import breaks_off, dumps, dumps_in_pieces
 
 VALUE = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -67,3 +68,21 @@ def test_what_a_model_meant_to_say_does_not_break_off(text: str) -> None:
 )
 def test_what_is_cut_breaks_off_however_loosely_it_is_written(text: str) -> None:
     assert breaks_off(text)
+
+
+@given(VALUE, st.text(min_size=40))
+@settings(max_examples=examples(200))
+def test_a_long_text_is_encoded_in_pieces_to_the_same_bytes(value: object, text: str) -> None:
+    long = f'{text}\u00e9"\\\U0001f642'
+    blocks = [{"type": "text", "text": long}, value]
+    body = {"messages": [{"role": "user", "content": blocks}, {"content": long}], "x": long}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_values, "_LONG", 7)
+        assert dumps_in_pieces(body) == dumps(body)
+
+
+def test_no_piece_of_a_body_is_long() -> None:
+    long = "word, " * 1_000_000
+    body = {"messages": [{"content": [{"type": "text", "text": long}]}, {"content": long}]}
+    pieces = list(json_values._pieces(body))  # pyright: ignore[reportPrivateUsage]
+    assert max(map(len, pieces)) <= json_values._LONG  # pyright: ignore[reportPrivateUsage]
