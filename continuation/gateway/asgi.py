@@ -123,7 +123,7 @@ class Gateway:
         return self.room.streams
 
     async def aside(self, size: int, work: Callable[[], ResultT]) -> ResultT:
-        """Do work on a body of so many bytes: on a large one in a thread, while others are served."""
+        """Do work on a body of so many bytes; on a large one in a thread, as others are served."""
         if size < _LARGE:
             return work()
         context = contextvars.copy_context()
