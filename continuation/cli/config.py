@@ -30,7 +30,11 @@ def add_to(commands: Commands) -> None:
     )
     parser.epilog = "example: continuation config show claude-sonnet-5"
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    mistakes = actions.add_parser("check", help="find every mistake in the file")
+    mistakes = actions.add_parser(
+        "check",
+        help="find every mistake in the file",
+        description="Find every mistake in the configuration file, with a remedy for each.",
+    )
     mistakes.epilog = "example: continuation config check continuation.toml"
     mistakes.add_argument(
         "file",
@@ -40,7 +44,11 @@ def add_to(commands: Commands) -> None:
         help="check FILE (default: the file that commands use, see `continuation config -h`)",
     )
     mistakes.set_defaults(command=_check)
-    show = actions.add_parser("show", help="show each value for a model, and its source")
+    show = actions.add_parser(
+        "show",
+        help="show each value for a model, and its source",
+        description="Show the value of each key for a model, and where the value comes from.",
+    )
     show.epilog = "example: continuation config show claude-sonnet-5 --set max_recoveries=1"
     show.add_argument(
         "model", metavar="MODEL", help="show the values for MODEL, spelled as in requests"

@@ -23,6 +23,7 @@ from continuation.seams.text import (
     is_run,
     novelty,
     seen_with,
+    shape,
 )
 
 #: From these log odds on a repetition counts as an echo. That is wrong about once in ten thousand
@@ -130,12 +131,14 @@ def features(before: str, head: str, size: int) -> dict[str, float]:
 def _is_next_line(before: str, head: str, size: int) -> bool:
     """Whether the echo may end the line and begin the next, whose word continues after it.
 
-    So "LAUNCH_ERROR" may follow "LAUNCH" in a list. The text must have such line ends.
+    So "LAUNCH_ERROR" may follow "LAUNCH" in a list. The text must have another line of that shape.
     """
-    found = re.match(r"([^\w\n]*\n)[^\n]*[a-zA-Z_]\Z", head[:size])
+    found = re.match(r"([^\w\n]*\n)([^\n]*[a-zA-Z_])\Z", head[:size])
     if found is None or not re.match("[a-zA-Z_]", head[size:]):
         return False
-    return found[1] == "\n" or re.search(rf"\w{re.escape(found[1])}", before) is not None
+    lines = (before[-WINDOW:] + found[1]).split("\n")[:-1]
+    like = shape(lines[-1])
+    return any(shape(line) == like for line in lines[:-1])
 
 
 def _begins_as_this_line(before: str, head: str, size: int) -> bool:
@@ -148,7 +151,8 @@ def _begins_as_this_line(before: str, head: str, size: int) -> bool:
         return False
     ended = ending.rpartition("\n")[2]
     continues = re.match(r"\w\w", begun[-1] + head[size : size + 1]) is not None
-    return continues and bool(ended.strip()) and before.count(ended + "\n") >= 2
+    alike = rf"\w{re.escape(ended)}\n"
+    return continues and bool(ended.strip()) and len(re.findall(alike, before)) >= 2
 
 
 def _begins_again(before: str, head: str, size: int) -> bool:

@@ -93,6 +93,8 @@ _PROBE: Final = 8
 _TOP: Final = 200
 #: So many first characters that do not occur in the earlier text show that no echo has begun.
 _FIRST: Final = 20
+#: Least bits by which a longer echo is preferred to a more certain one.
+_LONGER_BITS: Final = 24.0
 #: Characters of a line that are enough to compare it with the lines before.
 _RECORD: Final = 200
 #: Least bits of an echo that leaves out the white space at the end, or puts some before it.
@@ -518,7 +520,9 @@ class Judge:
                     if proven is None and not final:
                         raise _MoreNeededError
                     score = _SURE / 2 if proven else score
-            if score >= (best.odds if best else THRESHOLD):
+            if score >= (best.odds if best else THRESHOLD) or (
+                best is not None and score >= THRESHOLD and self._adds(head, best.drop, size)
+            ):
                 # A longer echo, the anchor or a replay may still be arriving.
                 known = size + max(8, min(size, 64))
                 if not final and (len(head) < known or self._knows(head[: max(known, 2 * _FIRST)])):
@@ -530,6 +534,11 @@ class Judge:
         rest = head[best.drop :].lstrip("\n")
         more = self._anchored(rest, final=final) if rest else None
         return more.after(len(head) - len(rest), more.kind) if more else best
+
+    def _adds(self, head: str, shorter: int, size: int) -> bool:
+        """Whether a longer echo has new words that the text would hold twice without it."""
+        new = novelty(self.text, head[:size]) - novelty(self.text, head[:shorter])
+        return new >= _LONGER_BITS
 
     def _weigh(self, text: str, head: str, size: int) -> float:
         """Return log odds that the first `size` characters of `head` are an echo."""
