@@ -62,14 +62,14 @@ def add_policies(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config",
         metavar="FILE",
-        help="read policies from FILE (default: see `continuation config -h`)",
+        help="use this configuration file (default: see `continuation config -h`)",
     )
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="set a policy, above the file's; can be repeated",
+        help="override a key of the configuration file; can be repeated",
     )
 
 

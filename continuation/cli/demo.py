@@ -89,17 +89,17 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--tool",
         action="store_true",
-        help="show a streamed Write call that is truncated after text",
+        help="let the model write a text and then a tool call, whose arguments are truncated",
     )
     parser.add_argument(
         "--huge",
         action="store_true",
-        help="show a Write call three times as long as the ceiling (not for gemini)",
+        help="show a Write call three times as long as the ceiling (not with --dialect gemini)",
     )
     parser.add_argument(
         "--kill",
         action="store_true",
-        help="kill an agent with a journal while the model writes, and resume it",
+        help="kill an agent during an answer, start it again, and let it resume from its journal",
     )
     parser.add_argument(
         "--dialect",

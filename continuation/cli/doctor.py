@@ -92,7 +92,7 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--journal",
         metavar="JOURNAL",
-        help="check the place of this journal, a file or a postgresql:// URL (default: agent.db)",
+        help="check that this journal can be used, a file or a URL (default: agent.db)",
     )
     parser.set_defaults(command=run)
 

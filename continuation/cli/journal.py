@@ -27,6 +27,12 @@ _DESCRIPTION = """\
 Inspect the sessions of a `continuation.Journal`, also while a process uses it. Only `prune` changes
 the journal. Message text appears only in the output of `export` and `copy`, and of `show` with
 --content."""
+_COPY = """\
+Copy the journal's file, also while a process uses it. If no process uses the journal, you can copy
+the file itself instead."""
+_EXPORT = """\
+Write a session's valid history to standard output, as the JSON of a request. (To copy a whole
+journal, use `continuation sessions copy`.)"""
 _UNITS = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
 _STYLES = {"running": "green", "interrupted": "yellow", "calls open": "yellow", "idle": ""}
 
@@ -41,7 +47,11 @@ def add_to(commands: Commands) -> None:
     for verb, act, about in (
         ("list", _list, "list the sessions: state, owner, and open tool calls"),
         ("show", _show, "show the events of a session, with their times"),
-        ("resume", _resume, "show what a session would resume with"),
+        (
+            "resume",
+            _resume,
+            "show how far a session's running turn got, and what is sent when it resumes",
+        ),
         ("export", _export, "write a session's valid history as the JSON of a request"),
         ("copy", _copy, "copy the journal's file, also while a process uses it"),
         ("prune", _prune, "remove old sessions that no process owns"),
@@ -58,9 +68,9 @@ def add_to(commands: Commands) -> None:
             one.add_argument("--content", action="store_true", help="include message text")
         if verb == "copy":
             one.add_argument("copy", type=Path, metavar="COPY", help="write the copy to this file")
-            one.epilog += ". When no process uses the journal, its file alone is the journal."
+            one.description = _COPY
         if verb == "export":
-            one.epilog += ". `continuation sessions copy` copies the whole journal."
+            one.description = _EXPORT
             one.add_argument("--dialect", metavar="D", help="fail if the session's format is not D")
         if verb == "prune":
             one.add_argument(

@@ -84,7 +84,9 @@ def add_to(commands: Commands) -> None:
         metavar="N",
         help="set the first attempt's output limit (default: the model's ceiling)",
     )
-    add_lines(parser)
+    add_lines(
+        parser, "write the answer to FILE as it arrives; with --batch, append the results to FILE"
+    )
     parser.add_argument(
         "--journal",
         metavar="FILE",

@@ -35,8 +35,7 @@ message text."""
 _EXITS = """\
 exit status (of several PATHs, the highest):
     0  {good}
-    1  {found}
-    2  not repairable: no conversation was found, or PATH cannot be read or
+{found}    2  not repairable: no conversation was found, or PATH cannot be read or
        written (also: wrong usage)
 
 example: continuation {example}"""
@@ -66,8 +65,8 @@ def add_to(commands: Commands) -> None:
         "repair", help="write a repaired copy of saved sessions", description=_REPAIR
     )
     for parser, good, found, example in (
-        (check, "valid", "a fault was found", "check ~/.claude/projects"),
-        (repair, "valid or repaired", "(only from `check`)", "repair session.jsonl"),
+        (check, "valid", "    1  a fault was found\n", "check ~/.claude/projects"),
+        (repair, "valid or repaired", "", "repair session.jsonl"),
     ):
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
         parser.epilog = _EXITS.format(good=good, found=found, example=example)

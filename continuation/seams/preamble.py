@@ -116,17 +116,14 @@ def cannot_stand(cut: Cut, opening: str, rest: str) -> bool:
     """
     if opening[0].isspace() or not opening.rstrip(" \t\r").endswith("\n") or not rest.strip():
         return False
-    if cut.line and not re.search(r"\n[ \t\r]*\n\Z", opening):
-        return False  # the line break may be the text's own, and so may words before it
     if fence_line(cut.line) is not None:
         return False  # its line break is needed
-    near = cut.near.lower()
-    if any(stem[0].lower() in near for stem in _STRICT.finditer(opening)) or _is_about(cut):
+    code = cut.form is Form.CODE and _admits_no_sentence(cut, opening)
+    if not code and _speaks_alike(cut, opening):
         return False
-    if cut.form is not Form.CODE and any(
-        _is_wide(stem[0]) is _is_wide(opening) for stem in _STRICT.finditer(near[-400:])
-    ):
-        return False
+    if cut.line and not re.search(r"\n[ \t\r]*\n\Z", opening):
+        # The line break may be the text's own, and so may words before it.
+        return opening.rstrip()[-1] in ":：" and _announces(cut, opening, rest)
     return (
         _is_inside_word(cut, opening, rest)
         or _is_between_records(cut, rest)
@@ -136,6 +133,15 @@ def cannot_stand(cut: Cut, opening: str, rest: str) -> bool:
         or _admits_no_sentence(cut, opening)
         or _announces(cut, opening, rest)
     )
+
+
+def _speaks_alike(cut: Cut, opening: str) -> bool:
+    """Whether the text has such words itself, or is about answers that are truncated."""
+    near = cut.near.lower()
+    if any(stem[0].lower() in near for stem in _STRICT.finditer(opening)) or _is_about(cut):
+        return True
+    stems = _STRICT.finditer("" if cut.form is Form.CODE else near[-400:])
+    return any(_is_wide(stem[0]) is _is_wide(opening) for stem in stems)
 
 
 def own_line_break(cut: Cut, opening: str, rest: str) -> int:
@@ -149,6 +155,11 @@ def own_line_break(cut: Cut, opening: str, rest: str) -> int:
     ended = cut.in_prose and cut.inside_line and cut.text[-1] in _STOPS
     if ended and not _rest_is_inner(cut, rest):
         return len(own)
+    if space[:1] == " ":
+        return len(own)  # the words stand on the line of the text
+    inner = continues_sentence(rest) or (cut.inside_word and rest[0].isalnum())
+    if cut.inside_line and own == "\n" and not inner:
+        return 1  # the words may stand on the line of the text
     return len(_BLANK_LINE.sub("", own, count=1))
 
 
@@ -215,9 +226,12 @@ def _is_between_records(cut: Cut, rest: str) -> bool:
     if rows and _RULER.match(rest.partition("\n")[2]) is None:
         return True
     line = cut.line + rest.partition("\n")[0]
-    like = shape(line)
+    like = _SPACES.sub(" ", shape(line))
     marks = len(like.replace("w", "").replace(" ", ""))
-    if cut.shapes.count(like) >= _ALIKE and (marks >= _MARKS or not any(map(str.isalpha, line))):
+    alike = [_SPACES.sub(" ", one) for one in cut.shapes].count(like)
+    if alike >= _ALIKE and (marks >= _MARKS or not any(map(str.isalpha, line))):
+        return True
+    if alike >= _MANY_ALIKE and marks:
         return True
     if not line.split() or len(cut.line.split()) > 1:
         return False
@@ -235,6 +249,8 @@ def _is_inside_word(cut: Cut, opening: str, rest: str) -> bool:
     if cut.text[-1:].islower() and opening[0] >= "\u2e80" and rest[0].islower():
         return not any(char >= "\u2e80" for char in cut.near[-400:])
     last, letters = cut.text[-1:], _OWN_WORD.findall(opening)
+    if opening[0] in "[*" and last.isalpha() and rest[0].isalpha():
+        return not cut.in_prose or rest[0].islower()
     if (opening[0] == "(" and not cut.in_prose) or (cut.in_prose and rest[0].isupper()):
         return False  # a call; a new paragraph
     if (
@@ -302,6 +318,9 @@ _BLANK_LINE: Final = re.compile(r"\n[ \t\r]*\n|\n")
 #: So many lines that are alike make records, and so many marks make lines alike.
 _ALIKE: Final = 3
 _MARKS: Final = 3
+#: So many make records even with a single mark.
+_MANY_ALIKE: Final = 8
+_SPACES: Final = re.compile(r" +")
 _RULER: Final = re.compile(r"[\s|:\-]*-[\s|:\-]*(?:\n|\Z)")
 _PROGRAMS: Final = frozenset(
     """
@@ -315,7 +334,9 @@ _SENTENCE_LINE: Final = re.compile(r"^[A-Z]\w*(?:,? [\w'’-]+){2,}[.!?:]$", re.
 _NO_PROGRAM: Final = re.compile(
     r"\\(?:begin|section|item|emph)\b|^@@ |^<\w|<<[-~]?['\"]?\w|^\w+: |=\s*$", re.MULTILINE
 )
-_COMMENT: Final = re.compile(r"#|//|--|^\s*[*;%]|/\*|\"\"\"|'''")
+_COMMENT: Final = re.compile(
+    r"#(?!(?:define|include|if|ifn?def|endif|else|elif|pragma|undef)\b)|//|--|^\s*[*;%]|/\*|\"\"\"|'''"
+)
 
 
 # An answer that was complete ----------------------------------------------------------------------

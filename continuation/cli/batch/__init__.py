@@ -67,7 +67,7 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--model", metavar="M", help="set the model of requests that name none (Gemini)"
     )
-    add_lines(parser)
+    add_lines(parser, "append the completed results to FILE, one per line")
     add_policies(parser)
     parser.add_argument(
         "--base-url", metavar="U", help="send requests to this URL (default: the provider's server)"
@@ -78,13 +78,13 @@ def add_to(commands: Commands) -> None:
     parser.set_defaults(command=finish)
 
 
-def add_lines(parser: argparse.ArgumentParser) -> None:
-    """Add the options for where lines go, and how many requests are under way at once."""
+def add_lines(parser: argparse.ArgumentParser, out: str) -> None:
+    """Add the options for the output file (`out`: its help) and for concurrent requests."""
     parser.add_argument(
         "--out",
         type=Path,
         metavar="FILE",
-        help="write the answer to FILE as it arrives; many answers are appended to FILE",
+        help=out,
     )
     parser.add_argument("--force", action="store_true", help="replace the file that --out names")
     parser.add_argument(
