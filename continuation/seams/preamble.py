@@ -443,7 +443,7 @@ _CONTINUING: Final = re.compile(
     r"\b(?:contin[uú]|resum|pick(?:ing|ed)? (?:it |this |things |right )?(?:back )?up|carrying on"
     r"|going on\b|sig[ou]|segu|prossegu|retom|fortsetz|weiter|suite\b|repren|poursui|riprend"
     r"|verder|vervolg|kontynu|fortsätt|fortsett|jatk|devam|folytat|продолж|продовж|συνεχ)"
-    r"|أكمل|أتابع|जारी|继续|繼續|接着|接著|接上|続き|続け|再開|계속|이어",
+    r"|أكمل|أتابع|जारी|续写|續寫|继续|繼續|接着|接著|接上|続き|続け|再開|계속|이어",
     re.IGNORECASE,
 )
 #: A model that announces, in the first person, that it continues.
@@ -498,7 +498,7 @@ _OWN_WORDS: Final = frozenset(
     bien break but by can carry caused certainly certo che claro code com comes complete completing
     con confusion content continuar continuare continuation continúa cortada cortado corte cortó
     course cut część código d'accord da dalsza das datei de del delay della dem den der des desde
-    det di did die dieser directly do document documento dort dokument don't donc donde dove du där
+    det di did die dieser directly do document documento dort dejé guide article essay fahre script table dokument don't donc donde dove du där
     earlier ecco el em en end ended enough ero error es esattamente estaba está et exact
     exactamente exactement exactly exatamente falta faltaba faltou fehlende fermato fichier file
     finish finished finishing finora foi folgen folgt follow following follows for fortsetzung from
@@ -530,7 +530,7 @@ _WIDE: Final = re.compile("[\u0900-\u097f\u2e80-\U0010ffff]")
 #: The same words in those scripts: Chinese, Japanese, Korean, Hindi.
 _OWN_WIDE: Final = re.compile(
     r"(?:好的|好|当然|當然|抱歉|对不起|對不起|不好意思|我|将|會|会|来|继续|繼續|接着|接著|接上|上文|上面|回答|回复|回覆"
-    r"|被|中断|中斷|截断|截斷|了|刚才|剛才|以下|下面|是|剩余|剩餘|部分|内容|內容|从|從|处|處|地方|的|输出|輸出|这|這|里|裡"
+    r"|被|中断|中斷|截断|截斷|了|刚才|剛才|以下|下面|是|续写|續寫|如下|剩余|剩餘|部分|内容|內容|从|從|处|處|地方|的|输出|輸出|这|這|里|裡"
     r"|申し訳ありません|申し訳ございません|すみません|失礼しました|はい|承知しました|続き|続け|から|ます|です|は|を|の|が|で|に|と"
     r"|して|て|しまい|出力|切れ|以下|とおり|通り|中断|途中|途切れ|再開|した|します|ました|ところ|箇所|先ほど|前回|回答|出力|残り|部分"
     r"|네|죄송합니다|계속해서|계속하겠습니다|계속|이어서|작성하겠습니다|작성합니다|드리겠습니다|나머지|부분|부분은|부분입니다|다음과|같습니다"
