@@ -493,17 +493,17 @@ _OWN_WORD: Final = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 _OWN_WORDS: Final = frozenset(
     """
     a ab about above abruptly absolutely add after again ahead ai al all alles alors alright am an
-    and answer antwoord antwort apologies apology après aqui aquí archivo are arquivo arrêté
-    arrêtée as asked at aufgehört back bad be because been before begin beginning below bereits
-    bien break but by can carry caused certainly certo che claro code com comes complete completing
-    con confusion content continuar continuare continuation continúa cortada cortado corte cortó
-    course cut część código d'accord da dalsza das datei de del delay della dem den der des desde
-    det di did die dieser directly do document documento dort dejé guide article essay fahre script table dokument don't donc donde dove du där
-    earlier ecco el em en end ended enough ero error es esattamente estaba está et exact
-    exactamente exactement exactly exatamente falta faltaba faltou fehlende fermato fichier file
-    finish finished finishing finora foi folgen folgt follow following follows for fortsetzung from
-    från full für ga geht gehts genau gern gerne get getting go goes going good got habe had
-    happened happening happy has have having here here's here’s het hier hit här i i'll i'm i've
+    and answer antwoord antwort apologies apology après aqui aquí archivo are arquivo arrêté arrêtée
+    article as asked at aufgehört back bad be because been before begin beginning below bereits bien
+    break but by can carry caused certainly certo che claro code com comes complete completing con
+    confusion content continuar continuare continuation continúa cortada cortado corte cortó course
+    cut część código d'accord da dalsza das datei de dejé del delay della dem den der des desde det
+    di did die dieser directly do document documento dokument don't donc donde dort dove du där
+    earlier ecco el em en end ended enough ero error es esattamente essay estaba está et exact
+    exactamente exactement exactly exatamente fahre falta faltaba faltou fehlende fermato fichier
+    file finish finished finishing finora foi folgen folgt follow following follows for fortsetzung
+    from från full für ga geht gehts genau gern gerne get getting go goes going good got guide habe
+    had happened happening happy has have having here here's here’s het hier hit här i i'll i'm i've
     ich ici ik il immediately in incomplete inconvenience interrotta interrotto interrupted
     interruption interruzione is ist it it's its it’s i’ll i’m i’ve jag jatkoa je keep keeping klar
     la last le left leid length les let let's let’s limit line lines list lo long los lost là ma
@@ -513,15 +513,15 @@ _OWN_WORDS: Final = frozenset(
     patience pause pela per pick picking place please point ponto por pour previous prior problem
     proceed promptly przerwania punto que quedado quedé quedó qui quick ran reached remainder
     remaining reply requested response resposta respuesta rest restliche restlichen resto result
-    resumed resumption reszta right riprendo risposta room réponse sa same se second section see
-    segue seguindo seguir selbstverständlich sentence setze shall short sigo slutade so sofort
+    resumed resumption reszta right riprendo risposta room réponse sa same script se second section
+    see segue seguindo seguir selbstverständlich sentence setze shall short sigo slutade so sofort
     space speak spot stands start starting stata stehengeblieben stelle still stop stopped story
-    stream such suis suivant suivante supuesto sure svaret sûr teil testo text texte texto thank
-    thanks that that's that’s the then there there's thing this those to token tokens too tut tässä
-    und understand understood unfinished until up vale van var very voici voilà von voor waar war
-    was we we'll we're well were what where where's where-ever which whoops wie will with without
-    wo word words would write writing wrote wurde y yes you you're you've your z za zum zur è été
-    вот где за конечно места мой оставшаяся оставшийся остановилась остановился остаток ответ
+    stream such suis suivant suivante supuesto sure svaret sûr table teil testo text texte texto
+    thank thanks that that's that’s the then there there's thing this those to token tokens too tut
+    tässä und understand understood unfinished until up vale van var very voici voilà von voor waar
+    war was we we'll we're well were what where where's where-ever which whoops wie will with
+    without wo word words would write writing wrote wurde y yes you you're you've your z za zum zur
+    è été вот где за конечно места мой оставшаяся оставшийся остановилась остановился остаток ответ
     прервался прерывание с текста того файла часть التي النقطة توقفت حيث عذرا عندها من
     """.split()  # noqa: SIM905 - read as words
 )
