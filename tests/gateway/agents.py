@@ -59,12 +59,12 @@ class Situation:
 
 ROOM = 100_000
 SITUATIONS = {
-    "text cut once": Situation(7_500),
-    "8 times as long": Situation(24_000),
-    "file cut": Situation(48_000, Scenario(ceiling=ROOM, call=True)),
-    "thinking ate all": Situation(2_000, Scenario(ceiling=ROOM), thinks=True),
-    "stream dropped": Situation(2_400, Scenario(ceiling=CEILING, drop={1: 120}, slow=0.03)),
-    "no end": Situation(2_400, unended=True),
+    "truncated text": Situation(7_500),
+    "8 times the limit": Situation(24_000),
+    "truncated file": Situation(48_000, Scenario(ceiling=ROOM, call=True)),
+    "only thinking": Situation(2_000, Scenario(ceiling=ROOM), thinks=True),
+    "dropped stream": Situation(2_400, Scenario(ceiling=CEILING, drop={1: 120}, slow=0.03)),
+    "no end event": Situation(2_400, unended=True),
 }
 TITLES = {
     "claude": "Claude Code",
