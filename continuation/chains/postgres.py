@@ -26,6 +26,7 @@ from continuation.chains.stores import (
     decode,
     rows,
 )
+from continuation.logs import line
 from continuation.wire.postgres import Connection, address, connect
 
 logger = logging.getLogger("continuation")
@@ -243,7 +244,7 @@ class PostgresStore:
         self._warned = True
         safe = isinstance(error, (psycopg.NotSupportedError, psycopg.OperationalError))
         reason = str(error).strip() if safe else type(error).__name__
-        logger.log(level, 'chain store unavailable: store=PostgreSQL reason="%s"', reason)
+        logger.log(level, "%s", line("chain store unavailable", store="PostgreSQL", reason=reason))
 
 
 # A connection must not be closed, nor collected, in a process that was forked from its own.

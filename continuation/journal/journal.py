@@ -281,11 +281,10 @@ class Journal(SessionReader):
             self._store.flush()
         with self._lock:
             if self._live is not None and not (self._live.ended or self._live.caller_left):
-                logger.warning(
-                    'answer not recorded: session=%s reason="another turn of this session is '
-                    'running" remedy="use journal.child(...)"',
-                    self.session,
-                )
+                why = "another turn of this session is running"
+                remedy = "use journal.child(...)"
+                event = "answer not recorded"
+                logger.warning("%s", line(event, session=self.session, reason=why, remedy=remedy))
                 return None
             return self._begin(form, request, framed=framed, once=once)
 
@@ -397,7 +396,7 @@ class Journal(SessionReader):
     def _note_repair(self, changes: int) -> None:
         key = str(self._state.turns[-1].number) if self._state.turns else ""
         if key not in self._state.repaired:
-            logger.warning("history repaired: session=%s changes=%d", self.session, changes)
+            logger.warning("%s", line("history repaired", session=self.session, changes=changes))
             if not self.readonly and not self._closed:
                 self._append(("repair", key, None), durable=False)
 

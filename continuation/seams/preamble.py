@@ -181,7 +181,9 @@ def _is_about(cut: Cut) -> bool:
 def _announces(cut: Cut, opening: str, rest: str) -> bool:
     """Whether an opening announces that an answer continues, and stands where no other line would.
 
-    It does so in the first person, or by a colon after a word for continuing.
+    It does so in the first person, or by a colon after a word for continuing. Where a line of the
+    text could begin, it must also name the interruption: "Let me continue with the next part." and
+    "Here is the rest of the code:" are lines of guides and talks.
     """
     if cut.form is Form.CODE and _may_have_words(cut):
         return False
@@ -191,8 +193,10 @@ def _announces(cut: Cut, opening: str, rest: str) -> bool:
     announced = _ANNOUNCING.search(phrase) or (phrase[-1] in ":：" and _CONTINUING.search(phrase))
     if not announced:
         return False
+    if not cut.line:
+        return _INTERRUPTION.search(phrase) is not None
     stopped = cut.text.rstrip(" \t")[-1:]
-    return not cut.line or continues_sentence(rest) or stopped.isalnum() or stopped in _JOINING
+    return continues_sentence(rest) or stopped.isalnum() or stopped in _JOINING
 
 
 # Where no sentence can stand ----------------------------------------------------------------------
@@ -462,6 +466,18 @@ _ANNOUNCING: Final = re.compile(
     r"|\baqui está o resto|\bвот (?:остав|остат|продолж)|以下是(?:剩余|剩餘|其余|後續|后续)"
     r"|जारी रख|سأكمل|سأتابع|我(?:将|將|会|會|来|來)?(?:继续|繼續|接着|接著)|続けます|再開します"
     r"|계속하겠습니다|이어서 (?:작성|계속)",
+    re.IGNORECASE,
+)
+#: The place where an answer stopped, that it stopped, or an apology for it.
+_INTERRUPTION: Final = re.compile(
+    r"left off|\bstopp?ed\b|\bcut\b|cut[- ]off|interru|truncat|apolog|\bsorry\b|patience"
+    r"|previous (?:message|response|answer|output)|last (?:line|token|word)|(?:length|token) limit"
+    r"|from (?:there|that point)|point of|abbruch|abgebroch|aufgehört|unterbr|genau dort"
+    r"|entschuldig"
+    r"|arrêté|interromp|coup(?:é|ure)|désolé|qued[éó]|cortad|\bcorte\b|lo dejé|lo siento|perd[oó]n"
+    r"|disculp|parei|desculp|interrott|gebleven|przerw|przepras|останов|прерв|извин"
+    r"|接着上|接著上|上文|截断|截斷|中断|中斷|抱歉|对不起|對不起|续写|續寫|途切|途中|申し訳|すみません"
+    r"|끊|중단|죄송|توقف|عذر|वहीं|क्षमा",
     re.IGNORECASE,
 )
 _MORE_WORDS: Final = re.compile(r"[:：]\s*\S")

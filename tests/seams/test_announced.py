@@ -21,7 +21,6 @@ ANNOUNCED = [
     "I'll continue from where I left off.",
     "Continuing from where I stopped:",
     "Sorry for the interruption. Here is the rest of the answer:",
-    "Here's the continuation of the document:",
     "[Continuing from previous response]",
     "**Continuing from where I left off:**",
     "Ich setze genau dort fort:",
@@ -30,9 +29,9 @@ ANNOUNCED = [
     "Je reprends là où je me suis arrêté :",
     "Continúo desde donde me quedé:",
     "Извините, продолжаю:",
-    "好的，我继续：",
+    "抱歉，我继续：",
     "すみません、続けます：",
-    "계속하겠습니다:",
+    "죄송합니다. 계속하겠습니다:",
     "मैं वहीं से जारी रखता हूँ:",
 ]
 
@@ -75,6 +74,11 @@ def test_in_a_record(text: str, said: str) -> None:
         "The rest is missing.",
         "“I'll continue from where I left off.”",
         "I'll continue the story of the lighthouse:",
+        "Let me continue with the next part.",
+        "Here is the rest of the code:",
+        "I'll go on with the second section:",
+        "Continuing:",
+        "Voici la suite :",
         "中断しました。",
     ],
 )
