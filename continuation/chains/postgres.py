@@ -26,7 +26,6 @@ from continuation.chains.stores import (
     decode,
     rows,
 )
-from continuation.logs import line
 from continuation.wire.postgres import Connection, address, connect
 
 logger = logging.getLogger("continuation")
@@ -244,7 +243,7 @@ class PostgresStore:
         self._warned = True
         safe = isinstance(error, (psycopg.NotSupportedError, psycopg.OperationalError))
         reason = str(error).strip() if safe else type(error).__name__
-        logger.log(level, "%s", line("chain store unavailable", store="PostgreSQL", reason=reason))
+        logger.log(level, 'chain store unavailable: store=PostgreSQL reason="%s"', reason)
 
 
 # A connection must not be closed, nor collected, in a process that was forked from its own.

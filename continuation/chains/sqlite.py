@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
 from continuation.chains.stores import MONTH, Entry, Key, StoreDown, check_bounds, decode, rows
-from continuation.logs import line
 
 logger = logging.getLogger("continuation")
 T = TypeVar("T")
@@ -283,19 +282,17 @@ class SqliteStore:
         except OSError as error:
             self._give_up(error)
             return
-        text = line("chain store damaged", store=self._path, renamed=aside.name)
-        logger.warning("%s", text)
+        logger.warning("chain store damaged: store=%s renamed=%s", self._path, aside.name)
 
     def _give_up(self, error: Exception) -> None:
         self._usable = False
         reason = error.strerror if isinstance(error, OSError) else error
-        logger.warning("%s", line("chain store unavailable", store=self._path, reason=reason))
+        logger.warning('chain store unavailable: store=%s reason="%s"', self._path, reason)
 
     def _warn(self, error: Exception) -> None:
         level = logging.DEBUG if self._warned else logging.WARNING
         self._warned = True
-        text = line("chain store unavailable", store=self._path, reason=error)
-        logger.log(level, "%s", text)
+        logger.log(level, 'chain store unavailable: store=%s reason="%s"', self._path, error)
 
 
 @contextmanager

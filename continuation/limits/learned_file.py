@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from continuation.limits import Learned
-from continuation.logs import line
 
 logger = logging.getLogger("continuation")
 
@@ -104,8 +103,7 @@ class LearnedFileSync:
         reason = error.strerror if isinstance(error, OSError) else error
         if not self._path.parent.is_dir():
             reason = f"the folder {self._path.parent} does not exist and cannot be created"
-        text = line("learned file unavailable", path=self._path, reason=reason)
-        logger.warning("%s", text)
+        logger.warning('learned file unavailable: path=%s reason="%s"', self._path, reason)
 
 
 def read(path: Path) -> LearnedFile:

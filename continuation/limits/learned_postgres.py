@@ -19,7 +19,6 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from continuation.limits import Learned
 from continuation.limits.learned_file import LONGEST, MOST, valid_facts
-from continuation.logs import line
 
 logger = logging.getLogger("continuation")
 
@@ -80,7 +79,7 @@ class LearnedTableSync:
             except psycopg.Error as error:
                 reason = str(error).strip() if isinstance(error, psycopg.OperationalError) else ""
                 name = type(error).__name__
-                logger.warning("%s", line("learned facts not shared", reason=reason or name))
+                logger.warning('learned facts not shared: reason="%s"', reason or name)
 
     def _exchange(self) -> None:
         """Write our changes to the table, and learn the facts of keys that are unknown here."""
