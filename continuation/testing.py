@@ -67,7 +67,7 @@ _VARIANTS: Mapping[str, _Variant] = {
     "kill": _Variant(
         "The calling process is killed during the first answer.",
         cut=False,
-        scenario={"kill": {1: 100}, "slow": 0.002},
+        scenario={"kill": {1: 100}, "slow": 0.005},
     ),
     "mislabelled": _Variant(
         "The first answer is truncated, but its stop reason says that it ended.", label="end_turn"
