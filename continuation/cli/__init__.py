@@ -38,7 +38,7 @@ exit status:
     4  the provider answered with an error or could not be reached
    70  an internal error; nothing that was read is printed
   130  stopped by Ctrl-C; the text that had arrived was kept
-run --batch, finish: the highest status of any line; 2 if no line can be sent
+run --batch, finish: the highest of the lines (each counts as a run); 2 if no line can be sent
 check, repair: 0 valid or repaired; 1 `check` found a fault; 2 not repairable
 config check: 1 if the file has mistakes; doctor: 1 if something is wrong
 
