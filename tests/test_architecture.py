@@ -18,13 +18,17 @@ ROOMS: dict[str, set[str]] = {
     "seams": set(),
     "limits": set(),
     "wire": {"words"},
-    "answer": {"words", "wire", "seams"},
+    "providers/contract": {"words", "wire"},
+    "answer": {"words", "wire", "seams", "providers/contract"},
     "reports": {"words", "seams"},
     "config": {"words", "limits"},
-    "engine": {"words", "seams", "limits", "config", "reports", "history+lazy"},
-    "attach": {"words", "engine", "config", "reports"},
+    "engine": {
+        *("words", "seams", "limits", "config", "reports", "history+lazy", "providers/contract"),
+    },
+    "attach": {"words", "engine", "config", "reports", "providers/contract"},
     "bulk": {
         "words",
+        "providers/contract",
         "attach",
         "config",
         "engine",
@@ -36,6 +40,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "gateway": {
         "words",
+        "providers/contract",
         "attach",
         "engine",
         "config",
@@ -45,7 +50,7 @@ ROOMS: dict[str, set[str]] = {
         "journal+lazy",
     },
     "history": {"words", "wire", "seams", "limits+lazy"},
-    "journal": {"words", "wire", "answer", "history"},
+    "journal": {"words", "wire", "answer", "history", "providers/contract"},
     "durable": {"journal"},
     "chains": {"history", "wire"},
     "sessions": {"history", "wire"},
@@ -75,10 +80,13 @@ ROOMS: dict[str, set[str]] = {
         "journal+lazy",
     },
     **{
-        f"providers/{room}": {"words", "wire", "answer", "providers/openai_common", "chains+lazy"}
+        f"providers/{room}": {
+            *("words", "wire", "answer", "chains+lazy"),
+            *("providers/contract", "providers/openai_common"),
+        }
         for room in ("anthropic_messages", "openai_chat", "openai_responses", "gemini")
     },
-    "providers/openai_common": {"words", "wire"},
+    "providers/openai_common": {"words", "wire", "providers/contract"},
     "providers": set(),
 }
 SDKS = {"anthropic", "openai", "google"}

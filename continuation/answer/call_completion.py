@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
 from continuation.answer.argument_rest import Known
-from continuation.answer.blocks import Block
 from continuation.answer.message_builder import BEHIND
 from continuation.answer.open_string import (
     OpenString,
@@ -38,11 +37,12 @@ from continuation.answer.open_string import (
 from continuation.seams.judge import SeamKind
 from continuation.seams.text import choose_anchor
 from continuation.types import AttemptResult, Enough, Head, JoinPlan, Json, Proof, Stop
+from continuation.wire.blocks import Block
 from continuation.wire.json_values import as_json, as_list, as_text, dumps, parsed
 
 if TYPE_CHECKING:
     from continuation.answer.message_builder import MessageBuilder
-    from continuation.dialect import Feed
+    from continuation.providers.contract import Feed
     from continuation.seams.seam import Verdict
 
 _SURE = frozenset({SeamKind.ANCHOR, SeamKind.PREFILL})

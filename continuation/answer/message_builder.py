@@ -13,20 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from continuation.answer.blocks import (
-    NATIVE,
-    REFUSAL,
-    TEXT,
-    THINKING,
-    TOOL_CALL,
-    Block,
-    Segment,
-    calls_in,
-)
 from continuation.answer.client_stream import ClientStream
-from continuation.answer.wire_codec import Reader, WireCodec
-from continuation.dialect import Feed
 from continuation.policy import Policy
+from continuation.providers.contract import Feed, Reader, WireCodec
 from continuation.seams.seam import Verdict
 from continuation.seams.text import says_the_same
 from continuation.types import (
@@ -44,6 +33,16 @@ from continuation.types import (
     Usage,
 )
 from continuation.wire import eventstream, sse
+from continuation.wire.blocks import (
+    NATIVE,
+    REFUSAL,
+    TEXT,
+    THINKING,
+    TOOL_CALL,
+    Block,
+    Segment,
+    calls_in,
+)
 from continuation.wire.json_values import as_json, as_text, dumps, loads
 from continuation.wire.request import word
 

@@ -13,8 +13,8 @@ from continuation.policy import Policy, without_password
 from continuation.reports.account import plural
 
 if TYPE_CHECKING:
-    from continuation.dialect import ProviderRequest
     from continuation.journal import Journal
+    from continuation.providers.contract import ProviderRequest
 
 
 class Kept:
@@ -37,7 +37,7 @@ class Kept:
     def failed(self, error: BaseException) -> str:
         return self._journal.failed(error)
 
-    def begin(self, form: str | None, request: ProviderRequest, *, framed: bool) -> Any:
+    def begin(self, form: str, request: ProviderRequest, *, framed: bool) -> Any:
         return self._journal.begin(form, request, framed=framed, once=True)
 
     def save(self) -> None:

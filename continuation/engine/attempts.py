@@ -21,13 +21,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeAlias
 
-from continuation.dialect import Dialect, ProviderRequest
 from continuation.engine.commands import Command, Consult, Read, Reply, Script, Send, Wait, Work
 from continuation.engine.table import Action, OpeningFacts, decide
 from continuation.ledger import Ledger, Lesson, delivered
 from continuation.limits import Learned, ModelLimits, clamp, find
 from continuation.limits.tokens import estimate
 from continuation.policy import Policy
+from continuation.providers.contract import Dialect, ProviderRequest
 from continuation.reports.report import ChainStore, Recorder, Repairing, Retrying
 from continuation.types import (
     Change,

@@ -31,7 +31,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from continuation.config import Config, current, load
-from continuation.dialect import Dialect, MessageBuilder, ProviderRequest
 from continuation.engine.attempts import Attempts, send
 from continuation.engine.commands import (
     Attach,
@@ -71,6 +70,7 @@ from continuation.prompts import (
     members_prompt,
     recovery_prompt,
 )
+from continuation.providers.contract import Dialect, MessageBuilder, ProviderRequest
 from continuation.reports.report import (
     CallReport,
     Escalating,
@@ -195,11 +195,11 @@ class Turn:
         self._ledger.limit = request.limit
 
     @property
-    def asked(self) -> tuple[str | None, ProviderRequest] | None:
-        """The name of its format's history rules, and the request; `None`: it could not be read."""
+    def asked(self) -> tuple[str, ProviderRequest] | None:
+        """The name of its format, and the request; `None`: it could not be read."""
         if self._opening.unreadable is not None:
             return None
-        return self._attempts.dialect.history, self._attempts.request
+        return self._attempts.dialect.name, self._attempts.request
 
     def streamed(self) -> Outgoing | None:
         """Return the request changed to ask for a stream; `None`: it does already, or may not."""

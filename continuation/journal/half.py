@@ -15,7 +15,7 @@ from continuation.journal.store import CLOCK, JournalStore, Ownership, Statement
 from continuation.types import Json
 
 if TYPE_CHECKING:
-    from continuation.dialect import ProviderRequest
+    from continuation.providers.contract import ProviderRequest
 
 _PREFIX: Final = "gateway/"
 """Prefix of these sessions' names: `expire` removes no others."""
@@ -35,7 +35,7 @@ class HalfTurn(Journal):
         self._keep = keep
 
     def begin(
-        self, form: str | None, request: ProviderRequest, *, framed: bool, once: bool = False
+        self, form: str, request: ProviderRequest, *, framed: bool, once: bool = False
     ) -> LiveTurn | None:
         turn = self._state.turn
         if turn is not None and self._store.time() - turn.since > self._keep:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from continuation.journal.errors import JournalError
-from continuation.journal.forms import TURN_FIELDS
+from continuation.journal.forms import shape_of
 from continuation.journal.owner import is_dead
 from continuation.journal.session import SessionState
 from continuation.journal.store import CLOCK, Connection, JournalStore, kind_of
@@ -150,7 +150,7 @@ def _waiting(connection: Connection, number: int, state: SessionState) -> int:
     with suppress(JournalError):
         turns = [decoded("", row[0]) for row in connection.execute(query, (number, first))]
     unanswered = unanswered_tool_calls(
-        {TURN_FIELDS[state.form]: [as_json(turn) for turn in turns]}, state.form
+        {shape_of(state.form).turns: [as_json(turn) for turn in turns]}, state.form
     )
     begun = sum(call.number > first for call in state.calls.values())
     return max(0, len(unanswered) - begun)

@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast
 from urllib.parse import quote
 
-from continuation.dialect import MessageBuilder
 from continuation.policy import Policy
 from continuation.types import (
     ClassifiedError,
@@ -36,6 +35,10 @@ from continuation.wire.json_values import (
     dumps_in_pieces,
     loads,
 )
+
+if TYPE_CHECKING:
+    from continuation.answer.message_builder import MessageBuilder
+    from continuation.providers.contract import WireCodec
 
 _WORDY = 1_000
 """Characters; a longer text without a space or punctuation is encoded data."""
@@ -225,6 +228,10 @@ class BaseRequest(ABC):
                 members = as_json(value)
                 rest += [*members, *members.values(), *as_list(value)]
         return "\n".join(texts)
+
+    @abstractmethod
+    def codec(self) -> WireCodec:
+        """Return a codec of this request's answers, for use outside of a turn."""
 
     @abstractmethod
     def answer(self, policy: Policy) -> MessageBuilder:

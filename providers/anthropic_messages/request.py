@@ -10,12 +10,14 @@ import re
 from functools import partial
 from typing import Any
 
-from continuation.answer.blocks import SERVER_CALLS, TEXT, THINKING, TOOL_CALL
 from continuation.answer.message_builder import MessageBuilder
-from continuation.dialect import MessageBuilder as Turn
 from continuation.policy import Policy
 from continuation.providers.anthropic_messages.codec import MessagesCodec
+from continuation.providers.anthropic_messages.shape import MessagesShape
+from continuation.providers.contract import Dialect
+from continuation.providers.contract import MessageBuilder as Turn
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request, Untouched
+from continuation.wire.blocks import SERVER_CALLS, TEXT, THINKING, TOOL_CALL
 from continuation.wire.json_values import as_int, as_json, as_text
 from continuation.wire.request import (
     BaseRequest,
@@ -226,14 +228,14 @@ def _replayed(content: list[Json]) -> list[Json]:
     return kept
 
 
-class AnthropicMessages:
+class AnthropicMessages(Dialect):
     """The dialect of the Messages format."""
 
     name = "anthropic"
     history: str | None = "anthropic"
     default_ceiling = 64_000
     default_timeout: float | None = 600.0
-    stops = MessagesCodec.stops
+    shape = MessagesShape()
 
     def claims(self, method: str, path: str) -> bool:
         if method != "POST":

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from continuation.answer.message_builder import MessageBuilder
-from continuation.dialect import MessageBuilder as Turn
 from continuation.policy import Policy
+from continuation.providers.contract import Dialect
+from continuation.providers.contract import MessageBuilder as Turn
 from continuation.providers.gemini.codec import GeminiCodec
 from continuation.providers.gemini.declarations import (
     declaration,
@@ -23,6 +24,7 @@ from continuation.providers.gemini.declarations import (
 )
 from continuation.providers.gemini.message_builder import GeminiMessageBuilder
 from continuation.providers.gemini.parts import joined, spoken
+from continuation.providers.gemini.shape import GeminiShape
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
 from continuation.wire import sse
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps
@@ -250,14 +252,14 @@ class _Setting:
         return {k: v for k, v in self.value.items() if k not in {key, snake(key)}}
 
 
-class Gemini:
+class Gemini(Dialect):
     """The dialect of generateContent."""
 
     name = "gemini"
     history: str | None = "gemini"
     default_ceiling = 65_535
     default_timeout: float | None = None
-    stops = GeminiCodec.stops
+    shape = GeminiShape()
 
     def claims(self, method: str, path: str) -> bool:
         return method == "POST" and _PATH.search(path) is not None

@@ -11,9 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 from continuation.answer.message_builder import MessageBuilder
-from continuation.dialect import MessageBuilder as Turn
 from continuation.policy import Policy
+from continuation.providers.contract import Dialect
+from continuation.providers.contract import MessageBuilder as Turn
 from continuation.providers.openai_chat.codec import ChatCodec
+from continuation.providers.openai_chat.shape import ChatShape
 from continuation.providers.openai_common import errors
 from continuation.providers.openai_common.request import OpenAIRequest
 from continuation.providers.openai_common.vendors import UNKNOWN
@@ -260,14 +262,14 @@ _FIRST_ONLY = {
 _OF_EACH_CHUNK = ("id", "object", "created", "model", "service_tier", "system_fingerprint")
 
 
-class OpenAIChat:
+class OpenAIChat(Dialect):
     """The dialect of Chat Completions."""
 
     name = "openai-chat"
     history: str | None = "openai-chat"
     default_ceiling = 64_000
     default_timeout: float | None = 600.0
-    stops = ChatCodec.stops
+    shape = ChatShape()
 
     def claims(self, method: str, path: str) -> bool:
         return method == "POST" and _PATH.search(path) is not None

@@ -13,13 +13,15 @@ from typing import Any
 from urllib.parse import quote
 
 from continuation.answer.message_builder import MessageBuilder
-from continuation.dialect import MessageBuilder as Turn
 from continuation.policy import Policy
+from continuation.providers.contract import Dialect
+from continuation.providers.contract import MessageBuilder as Turn
 from continuation.providers.openai_common import errors
 from continuation.providers.openai_common.request import OpenAIRequest
 from continuation.providers.openai_responses.chain import Chain, store
 from continuation.providers.openai_responses.codec import ResponsesCodec
 from continuation.providers.openai_responses.items import ALONE, JOINED
+from continuation.providers.openai_responses.shape import ResponsesShape
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
 from continuation.wire import sse
 from continuation.wire.json_values import as_json, as_list, as_text, dumps
@@ -219,14 +221,14 @@ class _AboutJoined(ResponsesRequest):
         return self if head is None else None
 
 
-class OpenAIResponses:
+class OpenAIResponses(Dialect):
     """The dialect of Responses."""
 
     name = "openai-responses"
     history: str | None = "openai-responses"
     default_ceiling = 128_000
     default_timeout: float | None = 600.0
-    stops = ResponsesCodec.stops
+    shape = ResponsesShape()
 
     def claims(self, method: str, path: str) -> bool:
         """Whether a request asks for a response, or names one that another request may continue.

@@ -180,6 +180,8 @@ _AS_NOBODY = """
 import os, sys
 from continuation import Journal, JournalError
 import continuation.history, continuation.journal.sqlite, continuation.journal.tools
+from continuation.registry import dialects
+dialects()  # nothing can be imported later
 from continuation.journal import look
 if os.getuid() == 0:  # permissions do not hold for root
     os.setgid(65534)

@@ -27,6 +27,7 @@ from continuation.cli.batch.output import Output, object_in
 from continuation.cli.exits import CommandError, Exit, reason
 from continuation.cli.formats import FormatDriver, Prompt, choose, names
 from continuation.cli.screen import screen
+from continuation.registry import shapes
 from continuation.reports.account import plural
 from continuation.types import Json
 
@@ -107,13 +108,9 @@ class Lines(ABC):
 def _shape(line: Json) -> str | None:
     """Return the name of a line's format by its form; `None` if that does not show it."""
     _, request = request_in(line)
-    shapes = {
-        "anthropic": "params" in line,
-        "gemini": "contents" in request,
-        "openai-chat": "body" in line and "messages" in request,
-        "openai-responses": "body" in line,
-    }
-    return next((name for name, fits in shapes.items() if fits), None)
+    return next(
+        (name for name, each in shapes().items() if each.is_batch_line(line, request)), None
+    )
 
 
 class RequestLines(Lines):
@@ -196,7 +193,7 @@ class RequestLines(Lines):
 
     def _fits(self, line: Json, request: Json) -> None:
         """Raise `ValueError` for a line that holds another kind of request."""
-        if not {"messages", "input", "contents", "prompt"} & request.keys():
+        if not {"prompt", *(shape.turns for shape in shapes().values())} & request.keys():
             raise ValueError("it has no prompt, messages, input or contents; add one")
         url = str(line.get("url", ""))
         if url.endswith(_OTHER_APIS) and not url.endswith(f"chat/{_OLD}"):
