@@ -36,15 +36,17 @@ from continuation.wire.text_template import PlainEvents
 
 if TYPE_CHECKING:
     from continuation.answer.message_builder import MessageBuilder
+    from continuation.history.grammar import Grammar
     from continuation.policy import Policy
     from continuation.wire.request import BaseRequest as ProviderRequest
 else:  # used in annotations only, which nothing evaluates at run time
-    MessageBuilder = ProviderRequest = Policy = object
+    Grammar = MessageBuilder = ProviderRequest = Policy = object
 
 __all__ = [
     "Dialect",
     "FastPath",
     "Feed",
+    "Grammar",
     "MessageBuilder",
     "ParsedCall",
     "PlainReader",
@@ -63,8 +65,8 @@ class Dialect(Protocol):
     """One wire format."""
 
     name: str
-    history: str | None
-    """Name of the format's history rules in `continuation.history`; `None`: it has none."""
+    has_grammar: bool = False
+    """Whether it has a grammar: `continuation.history` can check and repair its requests."""
     default_ceiling: int
     """The output limit, in tokens, assumed for a model that is not in the table."""
     default_timeout: float | None
@@ -78,6 +80,10 @@ class Dialect(Protocol):
     def call(self, request: Request) -> ProviderRequest:
         """Return the request, parsed. Raises `Untouched` when it cannot be read."""
         ...
+
+    def grammar(self) -> Grammar | None:
+        """Return the rules of the format's histories; they are imported when they are needed."""
+        return None
 
     def prepare(self, policy: Policy) -> Callable[[], object] | None:
         """Return a job that a gateway runs in a thread before the first request; `None`: none.

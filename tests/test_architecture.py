@@ -49,7 +49,7 @@ ROOMS: dict[str, set[str]] = {
         "wire",
         "journal+lazy",
     },
-    "history": {"words", "wire", "seams", "limits+lazy"},
+    "history": {"words", "wire", "seams", "limits+lazy", "providers/contract"},
     "journal": {"words", "wire", "answer", "history", "providers/contract"},
     "durable": {"journal"},
     "chains": {"history", "wire"},
@@ -81,7 +81,7 @@ ROOMS: dict[str, set[str]] = {
     },
     **{
         f"providers/{room}": {
-            *("words", "wire", "answer", "chains+lazy"),
+            *("words", "wire", "answer", "history", "chains+lazy"),
             *("providers/contract", "providers/openai_common"),
         }
         for room in ("anthropic_messages", "openai_chat", "openai_responses", "gemini")

@@ -461,7 +461,8 @@ class Attempts:
         `refusal`: the error answer; `None`: before sending. A request that its format rewrites for
         the server is returned too, without changes: no message differs.
         """
-        policy, history = self.policy, self.dialect.history
+        policy = self.policy
+        history = self.dialect.name if self.dialect.has_grammar else None
         head, body = refusal or (None, b"")
         changed = self.request.rewritten(policy, head, body)
         if changed is not None:

@@ -94,4 +94,4 @@ def shape_of(form: str) -> Shape:
 
 def has_rules(form: str) -> bool:
     """Whether `continuation.history` has rules for a format."""
-    return any(dialect.name == form and dialect.history for dialect in dialects())
+    return any(dialect.name == form and dialect.has_grammar for dialect in dialects())

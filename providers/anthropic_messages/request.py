@@ -14,7 +14,7 @@ from continuation.answer.message_builder import MessageBuilder
 from continuation.policy import Policy
 from continuation.providers.anthropic_messages.codec import MessagesCodec
 from continuation.providers.anthropic_messages.shape import MessagesShape
-from continuation.providers.contract import Dialect
+from continuation.providers.contract import Dialect, Grammar
 from continuation.providers.contract import MessageBuilder as Turn
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request, Untouched
 from continuation.wire.blocks import SERVER_CALLS, TEXT, THINKING, TOOL_CALL
@@ -232,7 +232,7 @@ class AnthropicMessages(Dialect):
     """The dialect of the Messages format."""
 
     name = "anthropic"
-    history: str | None = "anthropic"
+    has_grammar = True
     default_ceiling = 64_000
     default_timeout: float | None = 600.0
     shape = MessagesShape()
@@ -247,6 +247,11 @@ class AnthropicMessages(Dialect):
         if "anthropic_version" not in body and _BEDROCK.search(request.path):
             raise Untouched("it asks a model of another format")
         return MessagesRequest(request, body)
+
+    def grammar(self) -> Grammar:
+        from continuation.providers.anthropic_messages.history import AnthropicGrammar
+
+        return AnthropicGrammar()
 
     def keep_alive(self, opening: bytes) -> bytes:
         return b'event: ping\ndata: {"type": "ping"}\n\n'

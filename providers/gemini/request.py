@@ -12,7 +12,7 @@ from typing import Any
 
 from continuation.answer.message_builder import MessageBuilder
 from continuation.policy import Policy
-from continuation.providers.contract import Dialect
+from continuation.providers.contract import Dialect, Grammar
 from continuation.providers.contract import MessageBuilder as Turn
 from continuation.providers.gemini.codec import GeminiCodec
 from continuation.providers.gemini.declarations import (
@@ -256,7 +256,7 @@ class Gemini(Dialect):
     """The dialect of generateContent."""
 
     name = "gemini"
-    history: str | None = "gemini"
+    has_grammar = True
     default_ceiling = 65_535
     default_timeout: float | None = None
     shape = GeminiShape()
@@ -266,6 +266,11 @@ class Gemini(Dialect):
 
     def call(self, request: Request) -> GenerateRequest:
         return GenerateRequest(request, read_body(request))
+
+    def grammar(self) -> Grammar:
+        from continuation.providers.gemini.history import GeminiGrammar
+
+        return GeminiGrammar()
 
     def keep_alive(self, opening: bytes) -> bytes:
         """Return a chunk with an empty text: a comment breaks readers that expect JSON."""

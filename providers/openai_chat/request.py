@@ -12,7 +12,7 @@ from typing import Any
 
 from continuation.answer.message_builder import MessageBuilder
 from continuation.policy import Policy
-from continuation.providers.contract import Dialect
+from continuation.providers.contract import Dialect, Grammar
 from continuation.providers.contract import MessageBuilder as Turn
 from continuation.providers.openai_chat.codec import ChatCodec
 from continuation.providers.openai_chat.shape import ChatShape
@@ -266,7 +266,7 @@ class OpenAIChat(Dialect):
     """The dialect of Chat Completions."""
 
     name = "openai-chat"
-    history: str | None = "openai-chat"
+    has_grammar = True
     default_ceiling = 64_000
     default_timeout: float | None = 600.0
     shape = ChatShape()
@@ -276,6 +276,11 @@ class OpenAIChat(Dialect):
 
     def call(self, request: Request) -> ChatRequest:
         return ChatRequest(request, read_body(request))
+
+    def grammar(self) -> Grammar:
+        from continuation.providers.openai_chat.history import ChatGrammar
+
+        return ChatGrammar()
 
     def keep_alive(self, opening: bytes) -> bytes:
         """Return a chunk with an empty delta and the fields that each chunk of the answer has."""

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from continuation.answer.message_builder import MessageBuilder
 from continuation.policy import Policy
-from continuation.providers.contract import Dialect
+from continuation.providers.contract import Dialect, Grammar
 from continuation.providers.contract import MessageBuilder as Turn
 from continuation.providers.openai_common import errors
 from continuation.providers.openai_common.request import OpenAIRequest
@@ -225,7 +225,7 @@ class OpenAIResponses(Dialect):
     """The dialect of Responses."""
 
     name = "openai-responses"
-    history: str | None = "openai-responses"
+    has_grammar = True
     default_ceiling = 128_000
     default_timeout: float | None = 600.0
     shape = ResponsesShape()
@@ -253,6 +253,11 @@ class OpenAIResponses(Dialect):
 
         where, patience = policy.chain_store, policy.store_seconds
         return lambda: store(where, patience).get(Key("", "", ""))
+
+    def grammar(self) -> Grammar:
+        from continuation.providers.openai_responses.history import ResponsesGrammar
+
+        return ResponsesGrammar()
 
     def keep_alive(self, opening: bytes) -> bytes:
         """Return OpenAI's `keepalive` event; a comment before the opening, which must come first.

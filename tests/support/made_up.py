@@ -174,7 +174,7 @@ class MadeUpShape(Shape):
 class MadeUp(Dialect):
     """The dialect object that the entry point names."""
 
-    name, history = "made-up", None
+    name = "made-up"
     default_ceiling, default_timeout = 64, None
     shape = MadeUpShape()
 
