@@ -38,9 +38,10 @@ if TYPE_CHECKING:
     from continuation.answer.message_builder import MessageBuilder
     from continuation.history.grammar import Grammar
     from continuation.policy import Policy
+    from continuation.providers.sdk import SdkDriver
     from continuation.wire.request import BaseRequest as ProviderRequest
 else:  # used in annotations only, which nothing evaluates at run time
-    Grammar = MessageBuilder = ProviderRequest = Policy = object
+    Grammar = MessageBuilder = Policy = ProviderRequest = SdkDriver = object
 
 __all__ = [
     "Dialect",
@@ -52,6 +53,7 @@ __all__ = [
     "PlainReader",
     "ProviderRequest",
     "Reader",
+    "SdkDriver",
     "Shape",
     "WireCodec",
     "Writer",
@@ -83,6 +85,10 @@ class Dialect(Protocol):
 
     def grammar(self) -> Grammar | None:
         """Return the rules of the format's histories; they are imported when they are needed."""
+        return None
+
+    def driver(self) -> SdkDriver | None:
+        """Return how commands call a model through the format's SDK; `None`: they cannot."""
         return None
 
     def prepare(self, policy: Policy) -> Callable[[], object] | None:

@@ -19,6 +19,7 @@ ROOMS: dict[str, set[str]] = {
     "limits": set(),
     "wire": {"words"},
     "providers/contract": {"words", "wire"},
+    "providers/sdk": set(),
     "answer": {"words", "wire", "seams", "providers/contract"},
     "reports": {"words", "seams"},
     "config": {"words", "limits"},
@@ -67,6 +68,7 @@ ROOMS: dict[str, set[str]] = {
         "sessions",
         "simulator",
         "words",
+        "providers/sdk",
     },
     "doors": {
         "attach",
@@ -82,11 +84,11 @@ ROOMS: dict[str, set[str]] = {
     **{
         f"providers/{room}": {
             *("words", "wire", "answer", "history", "chains+lazy"),
-            *("providers/contract", "providers/openai_common"),
+            *("providers/contract", "providers/openai_common", "providers/sdk", "limits"),
         }
         for room in ("anthropic_messages", "openai_chat", "openai_responses", "gemini")
     },
-    "providers/openai_common": {"words", "wire", "providers/contract"},
+    "providers/openai_common": {"words", "wire", "providers/contract", "providers/sdk"},
     "providers": set(),
 }
 SDKS = {"anthropic", "openai", "google"}

@@ -16,13 +16,14 @@ import jiter
 
 import continuation
 from continuation.cli.exits import CommandError, Commands, Exit, positive, reason
-from continuation.cli.formats import End, OnDelta, Prompt, choose, names, offered
+from continuation.cli.formats import Sdk, choose, errors_of, names, offered
 from continuation.cli.live import Live
 from continuation.cli.refusals import explain
 from continuation.cli.screen import print_json, screen
 from continuation.cli.words import describe, limited
 from continuation.limits import find
 from continuation.policy import PolicyKeys
+from continuation.providers.sdk import End, OnDelta, Prompt
 from continuation.reports.account import costs, made, number
 from continuation.reports.report import (
     Escalating,
@@ -127,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
         # A simulated model does not retire.
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
-            with driver.sdk.simulated(simulator.url) as client:
+            with Sdk(driver.sdk).simulated(simulator.url) as client:
                 out.line(f"1. {made}, unwrapped", "bold")
                 demo.unwrapped(client)
                 out.line()
@@ -135,7 +136,7 @@ def run(arguments: argparse.Namespace) -> int:
                 if out.live:
                     simulator.scenario = demo.paced()
                 equal = demo.wrapped(client)
-        except driver.errors as error:
+        except errors_of(driver) as error:
             message = explain(error, simulator.url, driver.sdk.keys[0])
             raise CommandError(message, Exit.PROVIDER) from error
     print_json(demo.document)
@@ -226,7 +227,7 @@ class Demo:
 
     def provider(self, scenario: Scenario) -> Simulator:
         """Return the simulated provider, and write what it simulates."""
-        sdk = f"{self.format.sdk.name} {self.format.sdk.version}"  # raises if it is missing
+        sdk = f"{self.format.sdk.name} {Sdk(self.format.sdk).version}"  # raises if it is missing
         try:
             simulator = Simulator(self.path, scenario)
         except OSError as error:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from continuation.bulk.lines import RequestIds
 from continuation.cli.exits import CommandError, Exit, reason
-from continuation.cli.formats import Prompt
 from continuation.policy import Policy, without_password
+from continuation.providers.sdk import Prompt
 from continuation.reports.account import plural
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from continuation.answer.message_builder import MessageBuilder
 from continuation.policy import Policy
 from continuation.providers.anthropic_messages.codec import MessagesCodec
 from continuation.providers.anthropic_messages.shape import MessagesShape
-from continuation.providers.contract import Dialect, Grammar
+from continuation.providers.contract import Dialect, Grammar, SdkDriver
 from continuation.providers.contract import MessageBuilder as Turn
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request, Untouched
 from continuation.wire.blocks import SERVER_CALLS, TEXT, THINKING, TOOL_CALL
@@ -252,6 +252,11 @@ class AnthropicMessages(Dialect):
         from continuation.providers.anthropic_messages.history import AnthropicGrammar
 
         return AnthropicGrammar()
+
+    def driver(self) -> SdkDriver:
+        from continuation.providers.anthropic_messages.sdk import DRIVER
+
+        return DRIVER
 
     def keep_alive(self, opening: bytes) -> bytes:
         return b'event: ping\ndata: {"type": "ping"}\n\n'

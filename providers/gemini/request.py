@@ -12,7 +12,7 @@ from typing import Any
 
 from continuation.answer.message_builder import MessageBuilder
 from continuation.policy import Policy
-from continuation.providers.contract import Dialect, Grammar
+from continuation.providers.contract import Dialect, Grammar, SdkDriver
 from continuation.providers.contract import MessageBuilder as Turn
 from continuation.providers.gemini.codec import GeminiCodec
 from continuation.providers.gemini.declarations import (
@@ -271,6 +271,11 @@ class Gemini(Dialect):
         from continuation.providers.gemini.history import GeminiGrammar
 
         return GeminiGrammar()
+
+    def driver(self) -> SdkDriver:
+        from continuation.providers.gemini.sdk import DRIVER
+
+        return DRIVER
 
     def keep_alive(self, opening: bytes) -> bytes:
         """Return a chunk with an empty text: a comment breaks readers that expect JSON."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from continuation.answer.message_builder import MessageBuilder
 from continuation.policy import Policy
-from continuation.providers.contract import Dialect, Grammar
+from continuation.providers.contract import Dialect, Grammar, SdkDriver
 from continuation.providers.contract import MessageBuilder as Turn
 from continuation.providers.openai_chat.codec import ChatCodec
 from continuation.providers.openai_chat.shape import ChatShape
@@ -281,6 +281,11 @@ class OpenAIChat(Dialect):
         from continuation.providers.openai_chat.history import ChatGrammar
 
         return ChatGrammar()
+
+    def driver(self) -> SdkDriver:
+        from continuation.providers.openai_chat.sdk import DRIVER
+
+        return DRIVER
 
     def keep_alive(self, opening: bytes) -> bytes:
         """Return a chunk with an empty delta and the fields that each chunk of the answer has."""

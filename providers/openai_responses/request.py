@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from continuation.answer.message_builder import MessageBuilder
 from continuation.policy import Policy
-from continuation.providers.contract import Dialect, Grammar
+from continuation.providers.contract import Dialect, Grammar, SdkDriver
 from continuation.providers.contract import MessageBuilder as Turn
 from continuation.providers.openai_common import errors
 from continuation.providers.openai_common.request import OpenAIRequest
@@ -258,6 +258,11 @@ class OpenAIResponses(Dialect):
         from continuation.providers.openai_responses.history import ResponsesGrammar
 
         return ResponsesGrammar()
+
+    def driver(self) -> SdkDriver:
+        from continuation.providers.openai_responses.sdk import DRIVER
+
+        return DRIVER
 
     def keep_alive(self, opening: bytes) -> bytes:
         """Return OpenAI's `keepalive` event; a comment before the opening, which must come first.

@@ -25,8 +25,9 @@ from continuation.bulk.lines import (
 from continuation.bulk.workers import Item
 from continuation.cli.batch.output import Output, object_in
 from continuation.cli.exits import CommandError, Exit, reason
-from continuation.cli.formats import FormatDriver, Prompt, choose, names
+from continuation.cli.formats import choose, names
 from continuation.cli.screen import screen
+from continuation.providers.sdk import Prompt, SdkDriver
 from continuation.registry import shapes
 from continuation.reports.account import plural
 from continuation.types import Json
@@ -65,9 +66,9 @@ class Lines(ABC):
         if driver is None:
             message = f"{path}: the wire format of its requests is unknown; add --dialect"
             raise CommandError(f"{message} ({', '.join(names())})", Exit.USAGE)
-        self.driver: FormatDriver = driver
+        self.driver: SdkDriver = driver
 
-    def _format(self, named: str | None, line: Json) -> FormatDriver | None:
+    def _format(self, named: str | None, line: Json) -> SdkDriver | None:
         """Return the named format, or that of a line by its form, or else by its model; or None."""
         _, request = request_in(line)
         return choose(named or _shape(line), str(request.get("model") or self._model or ""))
