@@ -4,7 +4,7 @@ A format is a folder in `providers/` (or a package of someone else's, found by i
 `DIALECT` implements `Dialect`, which leads to the other parts:
 
 - `Dialect` recognizes the format's requests and parses them.
-- A request derives from `continuation.wire.request.BaseRequest`: what to send for each attempt.
+- A request derives from `BaseRequest` (`providers/request.py`): what to send for each attempt.
 - `WireCodec`, with `Reader`, `Writer` and `FastPath`, translates answers to block events and back.
 - `Shape` says how conversations, tool results, batch lines and errors are written. Journals,
   batches, the gateway and reports ask it.
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from continuation.answer.message_builder import MessageBuilder
     from continuation.history.grammar import Grammar
     from continuation.policy import Policy
+    from continuation.providers.request import BaseRequest as ProviderRequest
     from continuation.providers.sdk import SdkDriver
-    from continuation.wire.request import BaseRequest as ProviderRequest
 else:  # used in annotations only, which nothing evaluates at run time
     Grammar = MessageBuilder = Policy = ProviderRequest = SdkDriver = object
 
@@ -167,6 +167,10 @@ class Shape(ABC):
         """Return the other fields of a request that have to be equal in a repeated request."""
         excluded = {*self.lengths, *self.identity, self.turns}
         return {key: value for key, value in body.items() if key not in excluded}
+
+    def is_chained(self, body: Json) -> bool:
+        """Whether a request continues a conversation that the provider keeps."""
+        return False
 
     def request_turns(self, body: Json) -> list[Json]:
         """Return the turns of a request."""

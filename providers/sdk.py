@@ -133,5 +133,7 @@ class SdkDriver:
     """Sends a prompt by a client of the SDK, passes on each delta, returns how it ended."""
     method: str = ""
     """The attribute of the client that speaks it, as shown to users."""
+    sends_truncated_calls: bool = True
+    """Whether a call that is truncated arrives with the arguments up to there."""
     rank: int = 0
     """The format's place in lists. Of two that can call a model, the first is used."""

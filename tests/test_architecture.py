@@ -20,6 +20,7 @@ ROOMS: dict[str, set[str]] = {
     "wire": {"words"},
     "providers/contract": {"words", "wire"},
     "providers/sdk": set(),
+    "providers/request": {"words", "wire"},
     "answer": {"words", "wire", "seams", "providers/contract"},
     "reports": {"words", "seams"},
     "config": {"words", "limits"},
@@ -84,11 +85,14 @@ ROOMS: dict[str, set[str]] = {
     **{
         f"providers/{room}": {
             *("words", "wire", "answer", "history", "chains+lazy"),
-            *("providers/contract", "providers/openai_common", "providers/sdk", "limits"),
+            *("providers/contract", "providers/openai_common", "providers/request"),
+            *("providers/sdk", "limits"),
         }
         for room in ("anthropic_messages", "openai_chat", "openai_responses", "gemini")
     },
-    "providers/openai_common": {"words", "wire", "providers/contract", "providers/sdk"},
+    "providers/openai_common": {
+        *("words", "wire", "providers/contract", "providers/request", "providers/sdk"),
+    },
     "providers": set(),
 }
 SDKS = {"anthropic", "openai", "google"}

@@ -43,8 +43,8 @@ from continuation.wire.blocks import (
     Segment,
     calls_in,
 )
+from continuation.wire.errors import word
 from continuation.wire.json_values import as_json, as_text, dumps, loads
-from continuation.wire.request import word
 
 if TYPE_CHECKING:
     from continuation.answer.call_completion import CallCompletion

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple, cast
 import httpx2
 
 from continuation.config import take as take_override
+from continuation.registry import shapes
 
 KEY = "continuation.preparation"
 """Key of a request's `Preparation` in its extensions."""
-_TOKENS = frozenset({"authorization", "api-key", "x-api-key"})
 _STAND_IN = "Bearer workload-identity-auth"
 """The placeholder of a workload identity's token in openai's requests until they are sent."""
 Steps = Generator[Any, Any, Any]
@@ -109,7 +109,8 @@ def _exchanged(client: Any, request: httpx2.Request) -> Any:
 def _fresh(before: Any, prepared: Any) -> dict[str, str]:
     """Return the credentials that a hook added to a call's headers or changed there, by name."""
     was, now = (_headers(options) for options in (before, prepared))
-    return {name: text for name, text in now.items() if was.get(name) != text and name in _TOKENS}
+    names = {"authorization", "api-key"} | {each.key_header.decode() for each in shapes().values()}
+    return {name: text for name, text in now.items() if was.get(name) != text and name in names}
 
 
 def _headers(options: Any) -> dict[str, str]:

@@ -41,7 +41,6 @@ Show a truncated answer being completed. The command starts a simulated provider
 whose model recites a file and is truncated several times. It calls the provider with the real SDK,
 unwrapped and wrapped, and proves that the wrapped answer equals the file, byte for byte. It needs
 no key, and nothing leaves the machine."""
-_DEFAULT_DIALECT = "anthropic"
 _MANNER = "anchor"
 _LONG_MODULES = ("_pydecimal", "pydoc_data.topics")
 _SMALLEST = 256
@@ -105,7 +104,7 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--dialect",
         choices=names(),
-        help=f"choose the wire format (default: from the model, else {_DEFAULT_DIALECT})",
+        help=f"choose the wire format (default: from the model, else {names()[0]})",
     )
     parser.set_defaults(command=run)
 
@@ -164,7 +163,7 @@ class Demo:
     """
 
     def __init__(self, arguments: argparse.Namespace) -> None:
-        fallback = arguments.dialect or _DEFAULT_DIALECT
+        fallback = arguments.dialect or names()[0]
         driver = choose(arguments.dialect, arguments.model or "") or choose(fallback, "")
         assert driver is not None  # argparse accepts only offered names; the default is one
         self.format = driver
@@ -206,8 +205,9 @@ class Demo:
             )
             raise ValueError(message)
         ceiling: int | None
-        if self.huge and self.format.name == "gemini":
-            message = "--huge: Gemini does not send truncated calls; choose another --dialect"
+        if self.huge and not self.format.sends_truncated_calls:
+            title = self.format.title
+            message = f"--huge: {title} does not send truncated calls; choose another --dialect"
             raise ValueError(message)
         if self.huge:
             ceiling = self.limit = limit or max(_SMALLEST, whole // 3)

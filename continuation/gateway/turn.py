@@ -29,8 +29,8 @@ from continuation.policy import lifted, shown
 from continuation.providers.contract import Dialect, ProviderRequest
 from continuation.reports.report import ChainStore, Event, Retrying
 from continuation.types import Outcome, Request
+from continuation.wire.errors import message_of
 from continuation.wire.json_values import count_values
-from continuation.wire.request import message_of
 
 if TYPE_CHECKING:
     from continuation.gateway.asgi import Gateway

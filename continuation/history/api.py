@@ -101,7 +101,7 @@ def repair_refused(
     """
     grammar = _grammar(body, dialect)
     rules = grammar.rules
-    if error.code == "reasoning_missing" and grammar.dialect is HistoryFormat.ANTHROPIC:
+    if error.code == "reasoning_missing" and grammar.may_lack_thinking:
         # Vendors with this API that require earlier thinking, which a repair cannot invent.
         error = replace(error, code="thinking_missing")
     shown = repair(body, dialect, policy=error.policy(policy), model=model, facts=facts)
@@ -326,13 +326,13 @@ def _context(
     """Return the context of a body: its model's limits, and the policy's settings."""
     name = as_text(model if model is not None else body.get("model"))
     # The table of models is used only for the provider's own models.
-    own = {HistoryFormat.ANTHROPIC: "claude", HistoryFormat.GEMINI: "gemini"}.get(grammar.dialect)
-    if facts is None and own is not None and own in name.lower():
+    own = grammar.own_models
+    if facts is None and own and own in name.lower():
         from continuation import limits  # imported only if a history depends on the model
 
         facts = limits.find(name)
     vendor, prefill = policy.vendor, policy.prefill
-    if not vendor and grammar.dialect is HistoryFormat.OPENAI_CHAT:  # others have no vendors
+    if not vendor and grammar.has_vendors:
         vendor = vendor_of_model(name)
     return HistoryContext(
         model=name,

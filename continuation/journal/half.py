@@ -43,7 +43,7 @@ class HalfTurn(Journal):
         return super().begin(form, request, framed=framed, once=once)
 
     def _new_records(
-        self, body: Json, turns: Sequence[Json], digests: list[str]
+        self, form: str, body: Json, turns: Sequence[Json], digests: list[str]
     ) -> list[tuple[str, str, object]]:
         return []
 

@@ -327,7 +327,7 @@ class Journal(SessionReader):
             live.is_complete = bool(end_events)
         if not resuming:
             terms = {"form": form, "model": request.model, "framed": framed, "limit": request.limit}
-            records = self._new_records(body, turns, digests)
+            records = self._new_records(form, body, turns, digests)
             statements = self._statements(*records, ("turn", digest, terms), forget=True)
         # Saved even without content, so that this upstream call is counted.
         count = characters(events), attempts + 1
@@ -338,10 +338,10 @@ class Journal(SessionReader):
         return live
 
     def _new_records(
-        self, body: Json, turns: Sequence[Json], digests: list[str]
+        self, form: str, body: Json, turns: Sequence[Json], digests: list[str]
     ) -> list[tuple[str, str, object]]:
         """Return the records of a request's new turns, after a `rewind` if it drops old ones."""
-        chained = bool(body.get("previous_response_id") or body.get("conversation"))
+        chained = forms.shape_of(form).is_chained(body)
         rewind_to, first_new = self._state.unmatched(digests, chained=chained)
         records: list[tuple[str, str, object]] = []
         if rewind_to is not None:

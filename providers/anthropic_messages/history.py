@@ -63,6 +63,8 @@ class AnthropicGrammar(Grammar):
     """The grammar of the Messages API, also on Bedrock, Vertex and other servers."""
 
     dialect: ClassVar[HistoryFormat] = HistoryFormat.ANTHROPIC
+    own_models: ClassVar[str] = "claude"
+    may_lack_thinking: ClassVar[bool] = True
     field: ClassVar[str] = "messages"
     rules: ClassVar[Mapping[str, str]] = texts(dialect)
     calls_last: ClassVar[bool] = True

@@ -16,18 +16,11 @@ from continuation.providers.anthropic_messages.codec import MessagesCodec
 from continuation.providers.anthropic_messages.shape import MessagesShape
 from continuation.providers.contract import Dialect, Grammar, SdkDriver
 from continuation.providers.contract import MessageBuilder as Turn
+from continuation.providers.request import BaseRequest, alternate, read_body, segment
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request, Untouched
 from continuation.wire.blocks import SERVER_CALLS, TEXT, THINKING, TOOL_CALL
+from continuation.wire.errors import label_of, message_of, word
 from continuation.wire.json_values import as_int, as_json, as_text
-from continuation.wire.request import (
-    BaseRequest,
-    alternate,
-    label_of,
-    message_of,
-    read_body,
-    segment,
-    word,
-)
 
 _PATH = re.compile(r"/v1/messages/?$")
 _VERTEX = re.compile(

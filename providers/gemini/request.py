@@ -25,17 +25,11 @@ from continuation.providers.gemini.declarations import (
 from continuation.providers.gemini.message_builder import GeminiMessageBuilder
 from continuation.providers.gemini.parts import joined, spoken
 from continuation.providers.gemini.shape import GeminiShape
+from continuation.providers.request import BaseRequest, alternate, read_body, segment
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
 from continuation.wire import sse
+from continuation.wire.errors import label_of, message_of
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps
-from continuation.wire.request import (
-    BaseRequest,
-    alternate,
-    label_of,
-    message_of,
-    read_body,
-    segment,
-)
 
 _PATH = re.compile(
     r"/(?:models|tunedModels|endpoints)/(?P<model>[^/:]+):(?P<verb>g|streamG)enerateContent$"

@@ -80,5 +80,6 @@ DRIVER = SdkDriver(
     called="STOP",
     body=_content,
     stream=_gemini,
+    sends_truncated_calls=False,
     rank=3,
 )

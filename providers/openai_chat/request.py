@@ -19,10 +19,10 @@ from continuation.providers.openai_chat.shape import ChatShape
 from continuation.providers.openai_common import errors
 from continuation.providers.openai_common.request import OpenAIRequest
 from continuation.providers.openai_common.vendors import UNKNOWN
+from continuation.providers.request import exchange, read_body
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request, Way
 from continuation.wire import sse
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps
-from continuation.wire.request import exchange, read_body
 
 _PATH = re.compile(r"/chat/completions/?$")
 _LIMITS = ("max_completion_tokens", "max_tokens")

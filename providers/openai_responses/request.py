@@ -22,10 +22,10 @@ from continuation.providers.openai_responses.chain import Chain, store
 from continuation.providers.openai_responses.codec import ResponsesCodec
 from continuation.providers.openai_responses.items import ALONE, JOINED
 from continuation.providers.openai_responses.shape import ResponsesShape
+from continuation.providers.request import BaseRequest, read_body
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
 from continuation.wire import sse
 from continuation.wire.json_values import as_json, as_list, as_text, dumps
-from continuation.wire.request import BaseRequest, read_body
 
 _PATH = re.compile(r"/responses(/compact|/input_tokens)?/?$")
 _JOINED_PATH = re.compile(rf"/responses/({JOINED}[^/]*)(/|$)")

@@ -26,6 +26,9 @@ class ResponsesShape(OpenAIShape):
     )
     method = "responses.create"
 
+    def is_chained(self, body: Json) -> bool:
+        return bool(body.get("previous_response_id") or body.get("conversation"))
+
     def request_turns(self, body: Json) -> list[Json]:
         """Return the input's items; a text is one message of the user."""
         value = body.get("input")

@@ -24,11 +24,11 @@ from continuation.providers.contract import (
     WireCodec,
     Writer,
 )
+from continuation.providers.request import BaseRequest, read_body
 from continuation.types import Json, Request, Stop, Usage
 from continuation.wire import blocks, sse
 from continuation.wire.blocks import TEXT, TOOL_CALL, Block
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps, loads
-from continuation.wire.request import BaseRequest, read_body
 
 PATH = "/v9/tell"
 STOPS = {"most": Stop.LENGTH}
