@@ -16,7 +16,8 @@ from draw_rooms import imports, modules, room
 ROOMS: dict[str, set[str]] = {
     "words": {"seams", "history+lazy"},
     "seams": set(),
-    "limits": set(),
+    "stores": set(),
+    "limits": {"stores"},
     "wire": {"words"},
     "answer": {"words", "wire", "seams"},
     "reports": {"words", "seams"},
@@ -45,9 +46,9 @@ ROOMS: dict[str, set[str]] = {
         "journal+lazy",
     },
     "history": {"words", "wire", "seams", "limits+lazy"},
-    "journal": {"words", "wire", "answer", "history"},
+    "journal": {"words", "wire", "answer", "history", "stores"},
     "durable": {"journal"},
-    "chains": {"history", "wire"},
+    "chains": {"history", "stores", "wire"},
     "sessions": {"history", "wire"},
     "simulator": {"limits", "history", "wire"},
     "cli": {

@@ -24,7 +24,7 @@ from psycopg.errors import ReadOnlySqlTransaction, UndefinedTable
 
 from continuation.journal.errors import Fenced, JournalError, describe_error
 from continuation.journal.store import CLOCK, SCHEMAS, JournalStore, Statement, guarded_inserts
-from continuation.wire import postgres
+from continuation.stores import postgres
 
 T = TypeVar("T")
 _PATIENCE: Final = 3.0
