@@ -62,6 +62,7 @@ ROOMS: dict[str, set[str]] = {
         "journal+lazy",
         "sessions",
         "simulator",
+        "stores+lazy",
         "words",
     },
     "doors": {

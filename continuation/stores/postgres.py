@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.errors import ReadOnlySqlTransaction
 
 from continuation.stores import leave_behind
 
@@ -95,6 +96,40 @@ class _Impatient(psycopg.Connection[tuple[Any, ...]]):
         self.pgconn.finish()
         message = f"the server said nothing for {seconds:.0f} s"
         raise psycopg.OperationalError(message)
+
+
+class DatabaseServer:
+    """One server and database: a connection that is lost is opened again for a while."""
+
+    def __init__(self, url: str) -> None:
+        """Begin; nothing is sent yet."""
+        self._address = address(url)
+        self.name = server_and_database(url)
+        """Its name in messages."""
+        self._reachable = False
+
+    def connect(self) -> Connection:
+        """Return a new connection. A server that is silent for `SILENT` seconds counts as gone."""
+        return connect(self._address, silent=SILENT)
+
+    def retry(self, action: Callable[[], T]) -> T:
+        """Run an action that may run twice: repeat it while the server cannot be reached."""
+        until: float | None = None
+        while True:
+            try:
+                done = action()
+            except Exception as error:
+                answered, self._reachable = self._reachable, not unreachable(error)
+                if self._reachable:
+                    raise
+                if until is None:  # counted from now: noticing may have taken long
+                    until = time.monotonic() + (PATIENCE if answered else 0.0)
+                if time.monotonic() >= until:
+                    raise
+            else:
+                self._reachable = True
+                return done
+            time.sleep(_PAUSE)
 
 
 class Busy(Exception):  # noqa: N818 - says what happened, like StopIteration
@@ -239,3 +274,45 @@ def reason(error: BaseException) -> str:
     """Return why the database refused; only the error's name if its text may quote content."""
     safe = isinstance(error, psycopg.NotSupportedError | psycopg.OperationalError)
     return (safe and str(error).strip()) or type(error).__name__
+
+
+def cause(error: BaseException) -> BaseException | None:
+    """Return the database's error: this one, or the one that it was raised from."""
+    return error if isinstance(error, psycopg.Error) else error.__cause__
+
+
+def unreachable(error: BaseException) -> bool:
+    """Whether a connection was lost or refused, or the server rolled a transaction back."""
+    found = cause(error)
+    if isinstance(found, ReadOnlySqlTransaction):  # it is no longer the primary
+        return True
+    if not isinstance(found, psycopg.OperationalError):
+        return False
+    return (found.sqlstate or "08")[:2] in {"08", "57", "40"}
+
+
+_REMEDIES: Final = {
+    "08": "it is written when the server answers again",
+    "57": "it is written when the server answers again",
+    "53100": "free some space on the server's disk",
+    "53300": "raise max_connections, or put a pooler between",
+    "28": "check the user and the password of the URL",
+    "3D": "create the database, or correct the URL",
+    "25006": "name the primary, such as by target_session_attrs=read-write",
+    "42501": "grant the role the right to read and write the tables continuation_*",
+    "42P01": "restore the tables continuation_*, or open the session again",
+}
+"""What to do about errors, by the beginning of their SQLSTATE."""
+
+
+def explained(error: BaseException) -> str:
+    """Return why the server or the connection failed, and what to do about it.
+
+    Without the contents of rows, which PostgreSQL quotes in the details of an error.
+    """
+    default = "08" if isinstance(error, psycopg.OperationalError | OSError) else ""
+    state: str = getattr(error, "sqlstate", None) or default
+    remedy = next((text for key, text in _REMEDIES.items() if state.startswith(key)), "")
+    primary: str | None = getattr(getattr(error, "diag", None), "message_primary", None)
+    message = primary or str(error).strip() or type(error).__name__
+    return "; ".join(filter(None, (message, remedy)))
