@@ -37,7 +37,7 @@ MUTANTS = {
     "what was saved is saved again": ("answer/given.py", "rest = text[known:]", "rest = text"),
     "what could not be written is forgotten": (
         "journal/journal.py",
-        "                    self._pending.append((sql, values))\n",
+        "                    self._pending.append((write, values))\n",
         "                    pass\n",
     ),
     "the running text stays behind the end": (
