@@ -131,6 +131,7 @@ def test_the_engine_does_no_io_and_knows_no_provider() -> None:
         if room(module) in {"engine", "seams", "answer"}:
             known = {name.split(".")[0] for name, _ in imports(path)}
             assert not known & forbidden, module
+            assert not any(".learned_" in name for name, _ in imports(path)), module
         if room(module) in {"engine", "seams"}:
             text = path.read_text(encoding="utf-8").lower()
             assert not any(name in text for name in ("anthropic", "openai", "gemini")), module
