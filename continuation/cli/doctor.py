@@ -198,8 +198,8 @@ def _journal(named: str | None) -> Iterator[Finding]:
         return
     import sqlite3  # some builds of Python have none
 
-    from continuation.journal.sqlite import NETWORKS, file_system
     from continuation.journal.store import kind_of
+    from continuation.stores.sqlite import NETWORKS, file_system
 
     try:
         kind_of("agent.db" if named is None else named)

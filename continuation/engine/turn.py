@@ -62,7 +62,7 @@ from continuation.engine.table import (
 from continuation.ledger import Ledger, delivered, total
 from continuation.limits import Learned
 from continuation.limits.tokens import estimate
-from continuation.policy import Policy, file_of, is_url
+from continuation.policy import Policy
 from continuation.prompts import (
     Cause,
     argument_prompt,
@@ -714,21 +714,15 @@ class Engine:
         on_event: OnEvent | None,
         now: Callable[[], float],
         wall: Callable[[], float] | None = None,
+        learned: Learned | None = None,
     ) -> None:
         """Begin. `now` is a clock in seconds that never goes back.
 
         `wall` returns the seconds since 1970; without it a `retry-after` with a date is ignored.
+        `learned`: what earlier turns learned of limits; `None`: nothing yet.
         """
         self.config = load(config)
-        self.learned = Learned()
-        if is_url(kept := self.config.policy_for("").learned_file):
-            from continuation.limits.learned_postgres import LearnedTableSync
-
-            LearnedTableSync(kept, self.learned).attach()
-        elif kept:
-            from continuation.limits.learned_file import LearnedFileSync  # few clients use it
-
-            LearnedFileSync(file_of(kept), self.learned).attach()
+        self.learned = Learned() if learned is None else learned
         self.last_call = math.inf
         """The time, by the clock `now`, after which no attempt begins: the process will end."""
         self._dialects = dialects

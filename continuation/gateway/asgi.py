@@ -22,6 +22,7 @@ import httpx2
 from continuation.attach.aiohttp_transport import AiohttpTransport, environment_proxy
 from continuation.config import HEADER, Config, ConfigError, Layer, Source, load
 from continuation.config.gateway import GatewayTable, Upstream, is_name
+from continuation.config.learned import open_learned
 from continuation.engine.turn import Engine
 from continuation.gateway import page
 from continuation.gateway.access import CREDENTIALS, TOKEN_HEADER, Access
@@ -87,7 +88,8 @@ class Gateway:
         self.show_content = show_content
         self.room = Room(config.gateway)
         self._read(config)
-        self.engine = Engine(dialects(), self.config, None, monotonic, time)
+        learned = open_learned(self.config)
+        self.engine = Engine(dialects(), self.config, None, monotonic, time, learned)
         self.metrics = Metrics(lambda: self.streams)
         self.turns = Turns(self.metrics)
         self.ready = True

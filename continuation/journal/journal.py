@@ -29,17 +29,8 @@ from continuation.journal.live_turn import LiveTurn
 from continuation.journal.owner import acquire
 from continuation.journal.reader import BROKE_OFF, NOT_WHOLE, Codec, Content, SessionReader
 from continuation.journal.session import STATE_KINDS, characters
-from continuation.journal.store import (
-    APPEND,
-    FORGET,
-    FORKED,
-    SAVE,
-    TAKEN,
-    JournalStore,
-    Ownership,
-    Statement,
-    follow,
-)
+from continuation.journal.statements import APPEND, FORGET, SAVE, Statement
+from continuation.journal.store import FORKED, TAKEN, JournalStore, Ownership, follow
 from continuation.logs import line
 from continuation.policy import is_url
 from continuation.providers.contract import ParsedCall
@@ -149,8 +140,7 @@ class Journal(SessionReader):
             self._store.start_beats(self.owner, lease / 3)
 
     def _find(self, store: JournalStore) -> Ownership:
-        query = "SELECT id, epoch FROM sessions WHERE name = ?"
-        for row in store.find(query, (self.session,)):
+        for row in store.find(store.sql.session, (self.session,)):
             return Ownership(*row)
         message = f"session {self.session!r}: not found in {self.target}"
         raise JournalError(message)
@@ -261,11 +251,11 @@ class Journal(SessionReader):
         self.failed(error)
         transient = isinstance(error, self._store.transient)
         with self._lock:
-            for sql, values in statements:
-                if sql == APPEND and values[3] == "intent":
+            for write, values in statements:
+                if write == APPEND and values[3] == "intent":
                     self._state.cancel_intent(values[4])
-                elif transient and sql in _REPEATABLE:
-                    self._pending.append((sql, values))
+                elif transient and write in _REPEATABLE:
+                    self._pending.append((write, values))
 
     # --- turns -----------------------------------------------------------------------------------
 
@@ -524,8 +514,7 @@ class Journal(SessionReader):
     def check_owner(self) -> None:
         """Raise `Fenced` if the store says that another process owns the session by now."""
         self.check()
-        query = "SELECT epoch FROM sessions WHERE id = ?"
-        if self._store.find(query, (self.owner.session,)) != [(self.owner.epoch,)]:
+        if self._store.find(self._store.sql.epoch, (self.owner.session,)) != [(self.owner.epoch,)]:
             fenced = Fenced(TAKEN)
             self.failed(fenced)
             raise fenced

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from continuation.answer.given import Given
 from continuation.journal import forms
 from continuation.journal.session import characters
-from continuation.journal.store import SAVE, Ownership, Statement
+from continuation.journal.statements import SAVE, Statement
+from continuation.journal.store import Ownership
 from continuation.types import Json, Outcome
 from continuation.wire.json_values import dumps
 

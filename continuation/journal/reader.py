@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from continuation.journal import forms
 from continuation.journal.errors import JournalError
 from continuation.journal.session import CONTENT_KINDS, SessionState, characters
-from continuation.journal.store import APPEND, JournalStore, Ownership, Statement
+from continuation.journal.statements import APPEND, Statement
+from continuation.journal.store import JournalStore, Ownership
 from continuation.providers.contract import ParsedCall
 from continuation.types import Json, Outcome
 from continuation.wire.json_values import as_json, as_list, loads, objects
@@ -92,11 +93,7 @@ class SessionReader:
 
     def _read(self) -> None:
         """Read what is recorded, without the content of the conversation."""
-        query = (
-            "SELECT number, kind, key, at, CASE WHEN kind IN ('turn', 'end', 'intent')"
-            " THEN content END FROM records WHERE session = ? ORDER BY number"
-        )
-        for row in self._store.find(query, (self.owner.session,)):
+        for row in self._store.find(self._store.sql.states, (self.owner.session,)):
             self._state.apply(*row)
 
     def _decode(self, data: bytes | None) -> Any:
@@ -222,15 +219,14 @@ class SessionReader:
 
         `flush`: write what is pending first; not under the lock, which the writer needs too.
         """
-        query = "SELECT number, kind, content FROM records WHERE session = ?"
-        values = [self.owner.session]
+        query, values = self._store.sql.contents, [self.owner.session]
         if number is not None:
-            query, values = f"{query} AND number = ?", [*values, number]
+            query, values = self._store.sql.content, [*values, number]
         if flush:
             self._store.flush()
         rows = self._store.find(query, values)
         with self._lock:
-            rows += [(row[1], row[3], row[6]) for sql, row in self._pending if sql == APPEND]
+            rows += [(row[1], row[3], row[6]) for write, row in self._pending if write == APPEND]
         return {each: self._decode(data) for each, kind, data in rows if kind in CONTENT_KINDS}
 
     @property
@@ -317,8 +313,7 @@ class SessionReader:
     def _saved_events(self) -> tuple[list[Json], int, int]:
         """Return what is saved of the open turn: events, number of saves, upstream calls."""
         events, saves, attempts = list[Json](), 0, 0
-        query = "SELECT number, attempts, content FROM running WHERE session = ? ORDER BY number"
-        for row in self._store.find(query, (self.owner.session,)):
+        for row in self._store.find(self._store.sql.saves, (self.owner.session,)):
             saves, attempts = row[0], max(attempts, row[1])
             events += objects(self._decode(row[2]))
         return events, saves, attempts

@@ -367,7 +367,7 @@ def test_a_file_system_that_is_read_only(tmp_path: Path) -> None:
 def test_a_locked_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("continuation.journal.sqlite.PATIENCE", 0.05)
+    monkeypatch.setattr("continuation.stores.sqlite.PATIENCE", 0.05)
     path = tmp_path / "agent.db"
     with Journal(path, "s") as journal:
         holder = JournalStore.of(path).connect()
