@@ -54,7 +54,7 @@ _LOOKUP_SECONDS = 5.0
 _LARGE = 1 << 18
 """Bytes of a request above which it takes milliseconds to write it anew."""
 _SLOW = 1_000_000
-"""The size of a job in bytes, at least, for which a thread is worth its while."""
+"""Bytes of a job from which on it runs in a thread."""
 
 Build: TypeAlias = Callable[[int | None, Way], Outgoing]
 """Makes an attempt's request for a limit and a way; called for each try."""
@@ -128,7 +128,10 @@ class Attempts:
     # --- the caller's own request ----------------------------------------------------------------
 
     def first(self, *, ours: bool) -> Generator[Command, Reply, Reply]:
-        """Send the first attempt until it is answered; `ours`: its answer will be healed."""
+        """Send the first attempt until it is answered.
+
+        `ours`: if its answer is truncated, the turn will complete it.
+        """
         policy, own = self.policy, None
         if (chain := self.request.chain) is not None and (ask := chain.recall(policy)) is not None:
             chain.recalled((yield from self._consult("read", ask)))
@@ -306,7 +309,7 @@ class Attempts:
         return (yield from self._raised(raised, None)) if raised is not None else reply
 
     def _with_retries(self, outgoing: Outgoing) -> Generator[Command, Reply, Reply]:
-        """Send a repaired request and retry it after errors that may pass, so that it is of use."""
+        """Send a repaired request, and retry it after errors that may be temporary."""
         tries = 0
         while True:
             reply = yield from self._send(outgoing)
@@ -396,8 +399,8 @@ class Attempts:
     ) -> Generator[Command, Reply, tuple[Head, Way] | None]:
         """Send a later attempt, with its retries and lessons; `None`: it failed for good.
 
-        `above`: a refusal that names a limit up to this one ends it, for the answer would only be
-        cut again. Return the head of its answer, and the way in which the model was asked last.
+        `above`: a refusal that names a limit up to this one ends it, because the answer would be
+        truncated again. Return the head of its answer, and the way of the last request.
         """
         budget, ledger, tries, lessons = self.budget, self.recorder.ledger, 0, LESSONS
         anew = mode in {Mode.REPLACE, Mode.APPEND_TAIL}
@@ -442,7 +445,7 @@ class Attempts:
                 limit = error.maximum or limit
 
     def ask_ceiling(self) -> Script:
-        """Ask the provider for the model's ceiling, once per model and only after a cut."""
+        """Ask for the model's ceiling, once per model and only after a truncated answer."""
         budget, request = self.budget, self.request
         wanted = self.policy.models_endpoint and self.policy.escalate
         outgoing = request.lookup() if wanted and not budget.known_ceiling else None
@@ -461,16 +464,17 @@ class Attempts:
     # --- the store of chains ---------------------------------------------------------------------
 
     def promise(self, given: str) -> Generator[Command, Reply, bool]:
-        """Note in the chain store that answer `given` will be mended; return `False` if that fails.
+        """Note in the chain store that answer `given` will differ from the server's.
 
-        It is noted first: whatever then happens, no request continues from the server's half.
+        Return `False` if that fails. It is noted first, so that no request ever continues from the
+        server's incomplete answer.
         """
         chain = self.request.chain
         entries = chain.promise(self.policy, given) if chain is not None else None
         return entries is None or (yield from self._consult("write", entries)) is True
 
     def unchanged(self, given: str | None) -> None:
-        """Note that the caller gets answer `given` as its server has it."""
+        """Note that the caller gets answer `given` unchanged, as its server has it."""
         if (chain := self.request.chain) is not None:
             chain.unchanged(self.policy, given or "")
 

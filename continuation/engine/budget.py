@@ -45,12 +45,12 @@ class Budget:
         self.steps = LESSONS
         """How often a limit may still be lowered that is refused without a number."""
         self._most: int | None = None
-        """What the rest of the turn may ask for, after such a refusal."""
+        """The largest limit that the rest of the turn may send, after such a refusal."""
         self.may_retry_smaller = policy.truncated_tool_call == "retry_smaller"
         self.may_think_less = policy.less_thinking
         self.learned, self.key = attempts.learned, attempts.key
         self._outgrown: int | None = None
-        """The limit at which the last answer was cut, if a later attempt may have a larger one."""
+        """The limit at which the last answer was truncated; `None`: no larger one follows."""
         self._remembered = False
         known = find(request.model)
         self.table = known or ModelLimits(attempts.dialect.default_ceiling)
@@ -157,7 +157,7 @@ class Budget:
 
     @property
     def _needed_more(self) -> int | None:
-        """Tokens of the longest answer that was cut, if the caller's limit is no larger."""
+        """Tokens of the longest truncated answer, if the caller's limit is no larger."""
         needed, limit = self.needed, self._request.limit
         if not (self._policy.remember_limit and self._policy.escalate and needed):
             return None
@@ -183,16 +183,16 @@ class Budget:
 
     @property
     def needed(self) -> int | None:
-        """Tokens of the longest answer to such a request that was cut; `None`: none was."""
+        """Tokens of the longest answer to such a request that was truncated; `None`: none was."""
         return getattr(self.learned.get(self.key), self._kind, None)
 
     def outgrows(self) -> None:
-        """Note that the last answer was cut at its limit, and more is about to be asked for."""
+        """Note that the last answer was truncated, and that more is about to be requested."""
         output = delivered(self._ledger.attempts).output
         self._outgrown = self._ledger.limit or output
 
     def accepted(self, limit: int | None) -> None:
-        """Remember at once, for turns that begin now, that a cut answer got a larger limit."""
+        """Remember at once, for turns that begin now, that a larger limit was accepted."""
         cut_at, self._outgrown = self._outgrown, None
         if cut_at is None or self._most is not None or not self._policy.remember_limit:
             return
@@ -201,7 +201,7 @@ class Budget:
             self._need(cut_at)
 
     def settle(self) -> None:
-        """Remember how many tokens the whole answer needed, now that the turn is over."""
+        """Remember how many tokens the complete answer needed, now that the turn is over."""
         attempts = self._ledger.attempts
         if self._remembered and (output := delivered(attempts).output) is not None:
             self._need(output)

@@ -118,7 +118,7 @@ class Failed(Exception):  # noqa: N818  (a value that says why an attempt failed
 
 
 def used_up(result: AttemptResult, limit: int | None) -> bool:
-    """Whether an attempt used its whole limit; with `limit=None` never.
+    """Whether an attempt used up its limit; with `limit=None` never.
 
     Some servers report thinking that does not count against the limit: a larger count than the
     limit is compared without thinking. Where thinking counts, the count equals the limit.
@@ -165,7 +165,7 @@ class Turn:
         self._first_id: str | None = None
         """The id of the first attempt's answer, in formats that have ids."""
         self._completion: CallCompletion | None = None
-        """Completes the call that was cut last, if policy asks for that."""
+        """Completes the call that was truncated last, if policy says so."""
         self._attempts: Attempts
         self._answer: MessageBuilder
         try:
@@ -403,7 +403,7 @@ class Turn:
         return self._attempts.budget.drops > 0 and not self._resend_failed
 
     def _completes(self, result: AttemptResult) -> dict[str, bool]:
-        """Return the facts of a cut call that may be completed by policy; `{}`: it may not."""
+        """Return the facts of a truncated call that policy completes; `{}`: it does not."""
         policy, request, name = self.policy, self._attempts.request, self._answer.cut_call[0]
         wanted = policy.truncated_tool_call == "complete" or (
             request.structured and policy.truncated_document == "complete"
@@ -414,7 +414,7 @@ class Turn:
             return {}
         completion = self._completion = self._answer.completion(self._completion)
         dropped, spent = completion.dropped, (result.usage or Usage()).output
-        # What is at most half of a cut answer fits into a new one.
+        # What is at most half of a truncated answer fits into a new one.
         lesser = spent is None or 2 * estimate(dropped or "", request.model) <= spent
         completion.quote(again=dropped is not None and lesser)
         unread = completion.unread and request.streams and not self._attempts.budget.escalated
@@ -478,7 +478,7 @@ class Turn:
         if replaces:
             answer, plan = kept.fork(), JoinPlan(Mode.REPLACE)
         request = self._attempts.request
-        # Of a call that can be completed, another answer cut at the same limit is of no use, unless
+        # If the call can be completed, another answer truncated there is of no use, unless
         # its arguments came parsed: then only a stream shows how far they came.
         known = self._completion is not None and held.args_verified
         above = self._ledger.limit if known else None
@@ -671,7 +671,7 @@ class Turn:
             whole=end.held is Held.ALL and result.stop is Stop.END,
             cut_call=policy.truncated_tool_call if end.held is Held.BY_POLICY else None,
         )
-        # What was just shown may have made a half-shown call whole.
+        # What was just delivered may have completed a call that was delivered in part.
         end = ending(replace(closing, half_call=answer.half_call), situation)
         usage = (delivered if policy.usage == "turn" else total)(self._ledger.attempts)
         if result.call is not ToolCallState.NONE:
