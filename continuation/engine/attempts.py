@@ -412,6 +412,7 @@ class Attempts:
                 return reply, way
             error = yield from self._failure(reply)
             ledger.record(error=error.error)
+            taught = budget.learn(error, limit)  # for later turns too, whatever is done now
             seconds = self._pause(reply, error, tries)
             facts = RetryFacts(
                 error_kind=error.kind,
@@ -421,7 +422,7 @@ class Attempts:
                 quota=budget.quota(error, limit),
                 retries=tries < self.policy.max_retries,
                 timely=seconds is not None,
-                teaches=budget.learn(error, limit),
+                teaches=taught,
                 leaves_room=error.maximum is None or error.maximum > above,
                 chosen=mode is not Mode.NATIVE_CONTINUATION,
                 stepped=budget.steps < LESSONS,

@@ -41,8 +41,10 @@ from continuation.engine.sending import (
     start,
 )
 from continuation.engine.table import Action, first_fit
+from continuation.engine.turn import Engine
 from continuation.limits import Learned
-from continuation.types import ErrorKind, Outcome
+from continuation.registry import dialects
+from continuation.types import ErrorKind, Outcome, Request
 
 START_CASES = rows("""
 its answer is passed on | -handled lowered=9 | own
@@ -241,3 +243,24 @@ def test_a_limit_that_thinking_used_up_is_raised_only_if_a_larger_one_exists(
     policy = replace(STREAMED, clamp=True)
     driven = drive(streams(*[error] * 4), asked, policy, path="/v1/chat/completions")
     assert limits_of(driven) == sent
+
+
+@pytest.mark.parametrize(
+    ("changes", "streams"),
+    [
+        ({"stream": False}, True),
+        ({"stream": True}, False),
+        ({"stream": False, "max_tokens": 10}, False),
+        ({"stream": False, "max_tokens": None}, False),
+    ],
+)
+def test_only_a_body_that_the_turn_may_complete_is_requested_as_a_stream(
+    changes: dict[str, Any], *, streams: bool
+) -> None:
+    asked = json.dumps({**ASK, **changes}).encode()
+    engine = Engine(dialects(), Policy(leave_limits_below=100), None, float)
+    dialect = engine.claims("POST", "/v1/messages")
+    assert dialect is not None
+    outgoing = engine.begin(dialect, Request("host", "/v1/messages", {}, asked), None).streamed()
+    assert (outgoing is not None) is streams
+    assert outgoing is None or json.loads(outgoing.body)["stream"] is True
