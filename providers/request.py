@@ -367,10 +367,14 @@ class BaseRequest(ABC):
         return label_of(head.status, body)
 
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
-        """Classify an error answer; an override may also adapt later requests to it."""
+        """Classify an error answer. This changes nothing: `adapt` does."""
         busy = head.status in {408, 429} or head.status >= 500
         kind = ErrorKind.RETRYABLE if busy else ErrorKind.FINAL
         return ClassifiedError(kind, label_of(head.status, body))
+
+    def adapt(self, error: ClassifiedError) -> None:
+        """Give later requests the form that a refusal asks for (`error.form`)."""
+        return
 
 
 def exchange(answer: MessageBuilder, way: Way, prompt: str) -> Iterator[str | list[Json]]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from continuation.answer.given import Given
-from continuation.engine.attempts import capped, retry_after
+from continuation.engine.waits import capped, retry_after
 from continuation.types import ErrorKind, Head
 from continuation.wire.json_values import dumps
 

@@ -180,23 +180,36 @@ class ChatRequest(OpenAIRequest):
         return self._like({**body, **lowered})
 
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
-        """Classify an error answer; replace a parameter that the server refuses, once."""
         refused = super().refused(head, body)
+        final = refused.kind is ErrorKind.FINAL
+        form = dict(refused.form)
         limit = errors.wrong_parameter(head.status, body)
         if limit is not None and self._manners.limit is None:
-            self._manners.limit = limit
-            return ClassifiedError(ErrorKind.UNSUPPORTED_PARAMETER, refused.error)
-        if self._guessed and refused.kind is ErrorKind.FINAL:
-            self._manners.counts = True  # refused without it too, so it was not the reason
+            form["limit"] = limit
+            return ClassifiedError(ErrorKind.UNSUPPORTED_PARAMETER, refused.error, form=form)
         # An unknown server may refuse `stream_options` in words that `errors.toml` does not have.
         strange = self._added and self._vendor.name == UNKNOWN
-        guessed = strange and refused.kind is ErrorKind.FINAL and head.status in {400, 422}
-        self._guessed = self._guessed or guessed
-        refuses = guessed or errors.refuses("stream_options", head.status, body)
-        if self._manners.counts and self._added and refuses:
-            self._manners.counts = False
-            return ClassifiedError(ErrorKind.UNSUPPORTED_PARAMETER, refused.error)
-        return refused
+        guessed = strange and final and head.status in {400, 422}
+        if guessed:
+            form["guessed"] = True
+        counts = self._manners.counts
+        if self._guessed and final:
+            form["counts"] = counts = True  # refused without it too, so it was not the reason
+        if (
+            counts
+            and self._added
+            and (guessed or errors.refuses("stream_options", head.status, body))
+        ):
+            form["counts"] = False
+            return ClassifiedError(ErrorKind.UNSUPPORTED_PARAMETER, refused.error, form=form)
+        return replace(refused, form=form)
+
+    def adapt(self, error: ClassifiedError) -> None:
+        super().adapt(error)
+        form = error.form
+        self._manners.limit = as_text(form.get("limit")) or self._manners.limit
+        self._manners.counts = bool(form.get("counts", self._manners.counts))
+        self._guessed = self._guessed or "guessed" in form
 
     # --- how a request is made --------------------------------------------------------------------
 

@@ -129,13 +129,15 @@ class ResponsesRequest(OpenAIRequest):
         return MessageBuilder(ResponsesCodec(self.chain.finished), policy)
 
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
-        """Classify an error answer to a later attempt."""
         classified = super().refused(head, body)
         fixable = classified.kind is ErrorKind.FINAL and head.status in {400, 404, 422}
         if fixable and not self._bare and _ITEMS.search(errors.text_of(body)):
-            self._bare = True
-            return replace(classified, kind=ErrorKind.UNSUPPORTED_PARAMETER)
+            return replace(classified, kind=ErrorKind.UNSUPPORTED_PARAMETER, form={"bare": True})
         return classified
+
+    def adapt(self, error: ClassifiedError) -> None:
+        super().adapt(error)
+        self._bare = self._bare or "bare" in error.form
 
     # --- how a request is made --------------------------------------------------------------------
 
