@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 
 from continuation.answer.blocks import THINKING, TOOL_CALL
-from continuation.answer.message_builder import FirstStream, Gate, MessageBuilder
+from continuation.answer.first_stream import FirstStream
+from continuation.answer.gate import Gate
+from continuation.answer.message_builder import MessageBuilder
 from continuation.answer.wire_codec import WireCodec
 from continuation.dialect import Feed
 from continuation.policy import Policy
