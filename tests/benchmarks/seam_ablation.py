@@ -1,9 +1,10 @@
 """What each rule of the seam is worth: the figures with the rule switched off.
 
-    python tests/benchmarks/seams.py --ablate [--cases 3000] [--seed 7]
+    python tests/benchmarks/seams.py --ablate [--cases 3000] [--seed 7] [--set own|files|made]
 
-Every rule is a function, a pattern or a weight that is replaced by its neutral value. The cases
-are those of the figures and the harder ones (`make_hard_cases`), for `--seed` and the next two.
+Every rule is a function, a pattern or a weight that is replaced by its neutral value. The cases of
+the own set are those of the figures and the harder ones (`make_hard_cases`), for `--seed` and the
+next two.
 A rule that is neutral about a case cannot change it: one pass notes which rules speak about
 which case, and only those are joined again.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -201,15 +202,22 @@ class Worth:
     doubled: int = 0
 
 
-def ablate(count: int, seed: int, difference: Callable[[str, str], tuple[int, int]]) -> None:
+def own_cases(count: int, seed: int) -> Iterator[tuple[str, list[Case]]]:
+    """Yield the own set in three parts, with their names."""
+    for each in (seed, seed + 1, seed + 2):
+        yield f"seed {each}", make_cases(count, each) + make_hard_cases(count // 3, each)
+
+
+def ablate(
+    parts: Iterable[tuple[str, list[Case]]], difference: Callable[[str, str], tuple[int, int]]
+) -> None:
     """Print a table: for each rule, what its absence costs (and what it gains)."""
     rules = _rules()
     tables: dict[str, dict[str, Worth]] = {rule.name: defaultdict(Worth) for rule in rules}
     total: dict[str, int] = defaultdict(int)
     wrong = lost = characters = 0
-    for each in (seed, seed + 1, seed + 2):
-        cases = make_cases(count, each) + make_hard_cases(count // 3, each)
-        cases = [case for case in cases if not case.lossy]
+    for part, listed in parts:
+        cases = [case for case in listed if not case.lossy]
         shipped: list[str] = []
         spoke: list[set[str]] = []
         for case in cases:
@@ -232,7 +240,7 @@ def ablate(count: int, seed: int, difference: Callable[[str, str], tuple[int, in
                 for case, was in touched:
                     if (now := _joined(case)) != was:
                         _count(tables[rule.name][case.manner], case.whole, was, now, difference)
-        print(f"seed {each}: {len(cases)} cases", file=sys.stderr)
+        print(f"{part}: {len(cases)} cases", file=sys.stderr)
     cases_in_all = sum(total.values())
     print(
         f"{cases_in_all} cases, {wrong} not exact, {lost / characters * 1e5:.3f} lost per 100,000"
