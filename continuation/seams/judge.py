@@ -209,8 +209,7 @@ class Judge:
         """
         if only_says_complete(self._cut, head):
             return Finding(SeamKind.COMPLETE, len(head), 4.0)
-        same = head.strip() == self.text.strip() and novelty("", head) >= _ALL_BITS
-        if same or self.restarted(head):
+        if head.strip() == self.text.strip() and novelty("", head) >= _ALL_BITS:
             return Finding(SeamKind.RESTART, len(head), 6.0)
         parted = self._before.anchor[len(head) :]
         if not parted or not self._before.anchor.startswith(head) or is_run(head):
@@ -247,15 +246,6 @@ class Judge:
         """Return the finding that the first `size` characters alone prove a preamble, or `None`."""
         own = only_of_itself(head[:size]) and cannot_stand(self._cut, head[:size], head[size:])
         return Finding(SeamKind.PREAMBLE, size, 4.0) if own else None
-
-    def restarted(self, head: str) -> bool:
-        """Whether a whole attempt only repeats the beginning of the answer."""
-        return any(
-            self._before.top.startswith(head[at:])
-            and len(head) - at >= 2 * _TOP
-            and self._is_new_line(head[:at])
-            for at in self._starts(head)
-        )
 
     def _is_new_line(self, opening: str) -> bool:
         """Whether the last line of an opening, if any, is not one of the text."""

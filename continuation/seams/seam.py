@@ -134,7 +134,6 @@ class Seam:
         shown = ""
         if self.verdict is None:
             found = self._judge.adds_nothing(self._head, stop) if self._prefilled is None else None
-            self.restarted = found is not None and self._judge.restarted(self._head)
             found = found or self._find(final=True) or Finding(SeamKind.ASSUMED, 0, 0.0)
             unproven = found.kind in (SeamKind.ASSUMED, SeamKind.WHITESPACE, SeamKind.SKIP)
             if refused and unproven and may_begin_words(self._before, self._head):

@@ -49,7 +49,6 @@ def _rules() -> list[Rule]:
     listed: list[tuple[str, str, str, Any]] = [
         # the judge's findings, in its order
         ("says it is complete", "judge", "only_says_complete", False),
-        ("all said again, nothing new", "judge:Judge", "restarted", False),
         ("stays in a run", "judge:Judgement", "_stays_in_run", False),
         ("anchor", "judge:Judgement", "_anchored", None),
         ("- in other typography", "judge:Judgement", "_loosely", None),
