@@ -10,8 +10,9 @@ import contextlib
 import logging
 import weakref
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 from uuid import uuid4
 
 import anyio
@@ -34,6 +35,7 @@ from continuation.attach.journaled import (
 from continuation.attach.preparing import KEY, Preparation
 from continuation.attach.session import CLOSED, as_stream
 from continuation.attach.stand_in import StandIn
+from continuation.attach.steps import Steps, awaited, called
 from continuation.attach.total_timeout import TotalTimeout
 from continuation.config import HEADER, check_names, parse
 from continuation.config import take as take_override
@@ -106,10 +108,44 @@ def _passes_on(client: Any, known: Any, name: str) -> bool:
     return function is known or getattr(function, "__module__", "") in _ADD_NOTHING
 
 
+def _at_once(begin: Callable[[], Any], _: bool) -> Any:
+    return begin()
+
+
+async def _in_thread(begin: Callable[[], Any], large: bool) -> Any:
+    return await anyio.to_thread.run_sync(begin) if large else begin()
+
+
+def _drained(response: httpx2.Response) -> None:
+    for _ in response.iter_raw():
+        pass
+
+
+async def _adrained(response: httpx2.Response) -> None:
+    async for _ in response.aiter_raw():
+        pass
+
+
+async def _written(done: Future[None] | None) -> None:
+    with anyio.CancelScope(shield=True):
+        await anyio.to_thread.run_sync(wait, done)
+
+
 class _Healing(StandIn):
     """What both healing clients share: they stand for `origin`, and close only what they own."""
 
     __slots__ = ("_closed", "_name", "_owned", "_plain", "engine", "prepare", "streams")
+    # What the steps below yield is done by these. In asynchronous code they return awaitables.
+    _a: ClassVar[str]
+    """What precedes the names of asynchronous methods: `aread`, `asend`, `async_auth_flow`."""
+    _session: ClassVar[Callable[..., Any]]
+    _recorded: ClassVar[Callable[..., Any]]
+    _begin_turn: ClassVar[Callable[..., Any]]
+    _apart: ClassVar[Callable[..., Any]]
+    """Begins a turn: that of a large request (`True`) in a thread, if others would wait."""
+    _drain: ClassVar[Callable[..., Any]]
+    _wait: ClassVar[Callable[..., Any]]
+    _build_request_auth: Callable[..., httpx2.Auth]
 
     def __init__(self, origin: Any, engine: Engine, *, owned: bool = False) -> None:
         super().__init__(origin)
@@ -197,6 +233,80 @@ class _Healing(StandIn):
             logger.exception("internal error: the request could not be read; it is sent unchanged")
             return None
 
+    def _method(self, thing: object, name: str) -> Callable[..., Any]:
+        method: Callable[..., Any] = getattr(thing, self._a + name)
+        return method
+
+    def _sending(self, request: httpx2.Request, options: dict[str, Any], *, stream: bool) -> Steps:
+        """Send a request; return its response, made whole if a dialect claims the request."""
+        leaving = yield from self._leaving(request, options)
+        given = request.stream
+        large = isinstance(given, httpx2.ByteStream) and len(request.content) > _LARGE
+        turn = yield self._apart(partial(self._begin, request, leaving), large)
+        if turn is None:
+            return (yield self.origin.send(request, stream=stream, **options))
+        send: Callable[..., Any] = partial(self.origin.send, stream=True, **options)
+        if (lane := LANE.get()) is not None and turn.asked is not None:
+            send = partial(self._method(lane, "send"), turn.asked[1].refused, send)
+        session = self._session(turn, request, self.cookies, send)
+        self.streams.add(weakref.ref(session, self.streams.discard))
+        if lane is not None:
+            lane.session = session
+        kept: TurnLog | None = None
+        if (keeper := self._keeper) is None:
+            response = yield session.open()
+        else:
+            kept = yield self._begin_turn(keeper, turn, request.url.path)
+            response = yield from self._journaled(session, turn, kept)
+        if not stream:
+            try:
+                if _gathers(request, response):
+                    yield self._drain(response)
+                    _gathered(request, response, kept)
+                yield self._method(response, "read")()
+            except TruncatedAnswerError as error:
+                yield self._method(response, "close")()
+                _Refused.make(response, error)
+            except BaseException:
+                yield self._method(response, "close")()
+                raise
+        return response
+
+    def _journaled(self, session: Any, turn: Turn, kept: TurnLog | None) -> Steps:
+        """Open a turn; its answer is recorded in a journal if `kept` is not `None`."""
+        session.played = first_attempt(kept) or session.played
+        try:
+            response = yield session.open()
+            if kept is not None and response.stream is session:
+                response.stream = self._recorded(session, turn, kept)
+            elif kept is not None and is_recorded(kept, response):
+                body = yield self._method(response, "read")()
+                yield self._wait(kept.keep(body))
+        except BaseException:
+            if kept is not None:
+                kept.leave()
+            raise
+        return response
+
+    def _leaving(self, request: httpx2.Request, options: dict[str, Any]) -> Steps:
+        """Return the request as it leaves the client, or one like it; `None`: auth failed."""
+        try:
+            auth = self._build_request_auth(request, options.get("auth", httpx2.USE_CLIENT_DEFAULT))
+            if (probe := self._probe(request, auth)) is None:
+                return request
+            flow = self._method(auth, "sync_auth_flow")(probe)
+            try:
+                leaving = yield self._method(flow, "send")(None)
+                while leaving is not probe and leaving.url != probe.url:  # a request for a token
+                    answer = yield self.origin.send(leaving, auth=None)
+                    leaving = yield self._method(flow, "send")(answer)
+            finally:
+                yield self._method(flow, "close")()
+        except Exception:  # it fails again when the request is sent, and is raised there
+            logger.info(_NO_AUTH, exc_info=True)
+            return None
+        return leaving
+
     def _take_open(self) -> list[Any]:
         """Mark the client as closed; return the streams that are still open."""
         self._closed = True
@@ -237,6 +347,11 @@ class HealingClient(_Healing, httpx2.Client):
     Closing it closes the streams it opened, and the other client only with `owned=True`.
     """
 
+    _a = ""
+    _session, _recorded = HealedStream, JournaledStream
+    _begin_turn, _wait = staticmethod(begin_turn), staticmethod(wait)
+    _apart, _drain = staticmethod(_at_once), staticmethod(_drained)
+
     def send(
         self, request: httpx2.Request, *, stream: bool = False, **options: Any
     ) -> httpx2.Response:
@@ -244,66 +359,7 @@ class HealingClient(_Healing, httpx2.Client):
 
         Raises what the other client's `send` raises.
         """
-        turn = self._begin(request, self._leaving(request, options))
-        if turn is None:
-            return cast("httpx2.Response", self.origin.send(request, stream=stream, **options))
-        send: Callable[..., Any] = partial(self.origin.send, stream=True, **options)
-        if (lane := LANE.get()) is not None and turn.asked is not None:
-            send = partial(lane.send, turn.asked[1].refused, send)
-        session = HealedStream(turn, request, self.cookies, send)
-        self.streams.add(weakref.ref(session, self.streams.discard))
-        if lane is not None:
-            lane.session = session
-        if (keeper := self._keeper) is None:
-            kept, response = None, session.open()
-        else:
-            kept = begin_turn(keeper, turn, request.url.path)
-            response = self._journaled(session, turn, kept)
-        if not stream:
-            try:
-                if _gathers(request, response):
-                    for _ in response.iter_raw():
-                        pass
-                    _gathered(request, response, kept)
-                response.read()
-            except TruncatedAnswerError as error:
-                response.close()
-                _Refused.make(response, error)
-            except BaseException:
-                response.close()
-                raise
-        return response
-
-    def _journaled(
-        self, session: HealedStream, turn: Turn, kept: TurnLog | None
-    ) -> httpx2.Response:
-        """Open a turn; its answer is recorded in a journal if `kept` is not `None`."""
-        session.played = first_attempt(kept) or session.played
-        try:
-            response = session.open()
-            if kept is not None and response.stream is session:
-                response.stream = JournaledStream(session, turn, kept)
-            elif kept is not None and is_recorded(kept, response):
-                wait(kept.keep(response.read()))
-        except BaseException:
-            if kept is not None:
-                kept.leave()
-            raise
-        return response
-
-    def _leaving(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Request | None:
-        try:
-            auth = self._build_request_auth(request, options.get("auth", httpx2.USE_CLIENT_DEFAULT))
-            if (probe := self._probe(request, auth)) is None:
-                return request
-            with contextlib.closing(auth.sync_auth_flow(probe)) as flow:
-                leaving = next(flow)
-                while leaving is not probe and leaving.url != probe.url:  # a request for a token
-                    leaving = flow.send(self.origin.send(leaving, auth=None))
-        except Exception:  # it fails again when the request is sent, and is raised there
-            logger.info(_NO_AUTH, exc_info=True)
-            return None
-        return leaving
+        return cast("httpx2.Response", called(self._sending(request, options, stream=stream)))
 
     def _transport_for_url(self, url: httpx2.URL) -> httpx2.BaseTransport:
         return _PastSend(self, super()._transport_for_url(url))
@@ -327,75 +383,16 @@ class HealingClient(_Healing, httpx2.Client):
 class AsyncHealingClient(_Healing, httpx2.AsyncClient):
     """The asynchronous twin of `HealingClient`."""
 
+    _a = "a"
+    _session, _recorded = AsyncHealedStream, AsyncJournaledStream
+    _begin_turn, _wait = staticmethod(begin_turn_async), staticmethod(_written)
+    _apart, _drain = staticmethod(_in_thread), staticmethod(_adrained)
+
     async def send(
         self, request: httpx2.Request, *, stream: bool = False, **options: Any
     ) -> httpx2.Response:
-        begin = partial(self._begin, request, await self._leaving(request, options))
-        given = request.stream
-        large = isinstance(given, httpx2.ByteStream) and len(request.content) > _LARGE
-        turn = await anyio.to_thread.run_sync(begin) if large else begin()
-        if turn is None:
-            answer = await self.origin.send(request, stream=stream, **options)
-            return cast("httpx2.Response", answer)
-        send: Callable[..., Any] = partial(self.origin.send, stream=True, **options)
-        if (lane := LANE.get()) is not None and turn.asked is not None:
-            send = partial(lane.asend, turn.asked[1].refused, send)
-        session = AsyncHealedStream(turn, request, self.cookies, send)
-        self.streams.add(weakref.ref(session, self.streams.discard))
-        if (keeper := self._keeper) is None:
-            kept, response = None, await session.open()
-        else:
-            path = request.url.path
-            kept = await begin_turn_async(keeper, turn, path)
-            response = await self._journaled(session, turn, kept)
-        if not stream:
-            try:
-                if _gathers(request, response):
-                    async for _ in response.aiter_raw():
-                        pass
-                    _gathered(request, response, kept)
-                await response.aread()
-            except TruncatedAnswerError as error:
-                await response.aclose()
-                _Refused.make(response, error)
-            except BaseException:
-                await response.aclose()
-                raise
-        return response
-
-    async def _journaled(
-        self, session: AsyncHealedStream, turn: Turn, kept: TurnLog | None
-    ) -> httpx2.Response:
-        session.played = first_attempt(kept) or session.played
-        try:
-            response = await session.open()
-            if kept is not None and response.stream is session:
-                response.stream = AsyncJournaledStream(session, turn, kept)
-            elif kept is not None and is_recorded(kept, response):
-                done = kept.keep(await response.aread())
-                with anyio.CancelScope(shield=True):
-                    await anyio.to_thread.run_sync(wait, done)
-        except BaseException:
-            if kept is not None:
-                kept.leave()
-            raise
-        return response
-
-    async def _leaving(
-        self, request: httpx2.Request, options: dict[str, Any]
-    ) -> httpx2.Request | None:
-        try:
-            auth = self._build_request_auth(request, options.get("auth", httpx2.USE_CLIENT_DEFAULT))
-            if (probe := self._probe(request, auth)) is None:
-                return request
-            async with contextlib.aclosing(auth.async_auth_flow(probe)) as flow:
-                leaving = await anext(flow)
-                while leaving is not probe and leaving.url != probe.url:
-                    leaving = await flow.asend(await self.origin.send(leaving, auth=None))
-        except Exception:
-            logger.info(_NO_AUTH, exc_info=True)
-            return None
-        return leaving
+        steps = self._sending(request, options, stream=stream)
+        return cast("httpx2.Response", await awaited(steps))
 
     def _transport_for_url(self, url: httpx2.URL) -> httpx2.AsyncBaseTransport:
         return _PastSendAsync(self, super()._transport_for_url(url))
