@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import httpx2
 
-from continuation.attach.http import AsyncHealingClient, HealingClient
+from continuation.attach.healing_clients import AsyncHealingClient, HealingClient
 from continuation.attach.journaled import Keeper
 from continuation.config import Source, load
 from continuation.config.learned import open_learned

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from continuation.attach.clients import wrapped
 from continuation.attach.common import Healing, name_of
-from continuation.attach.http import AsyncHealingClient, HealingClient
+from continuation.attach.healing_clients import AsyncHealingClient, HealingClient
 from continuation.attach.journaled import ForeignAnswer
 from continuation.providers.contract import Shape
 from continuation.registry import shapes

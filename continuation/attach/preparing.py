@@ -12,12 +12,13 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple, cast
 
 import httpx2
 
+from continuation.attach.steps import Steps, awaited, called
 from continuation.config import take as take_override
 from continuation.registry import shapes
 
@@ -25,8 +26,6 @@ KEY = "continuation.preparation"
 """Key of a request's `Preparation` in its extensions."""
 _STAND_IN = "Bearer workload-identity-auth"
 """The placeholder of a workload identity's token in openai's requests until they are sent."""
-Steps = Generator[Any, Any, Any]
-"""Yields what hooks return, an awaitable for an asynchronous client; is sent its result."""
 
 
 class Preparation(NamedTuple):
@@ -53,7 +52,7 @@ def follow(client: Any) -> None:
     if "_prepare_request" in vars(client):  # a copy of such a client
         return
     prepare_options, prepare_request = client._prepare_options, client._prepare_request  # noqa: SLF001
-    drive = _awaited if inspect.iscoroutinefunction(prepare_request) else _called
+    drive = awaited if inspect.iscoroutinefunction(prepare_request) else called
 
     def options(given: Any) -> Steps:
         before = copy.copy(given)
@@ -117,21 +116,3 @@ def _headers(options: Any) -> dict[str, str]:
     given: object = getattr(options, "headers", None)  # may be the SDK's `NotGiven`
     items = cast("Mapping[str, object]", given).items() if isinstance(given, Mapping) else ()
     return {name.lower(): value for name, value in items if isinstance(value, str)}
-
-
-def _called(steps: Steps) -> Any:
-    value = None
-    while True:
-        try:
-            value = steps.send(value)
-        except StopIteration as end:
-            return end.value
-
-
-async def _awaited(steps: Steps) -> Any:
-    value = None
-    while True:
-        try:
-            value = await steps.send(value)
-        except StopIteration as end:
-            return end.value

@@ -146,8 +146,6 @@ class _Logged(Simulator):
             cells += [f"out {spent(reply):,}", reply.stop]
         if reply.drop is not None:
             cells.append("dropped")
-        if reply.kill is not None:
-            cells.append("killed next")
         self._log(cells)
         return answer, reply
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 
-from continuation.answer.message_builder import FirstStream, Gate, MessageBuilder
+from continuation.answer.first_stream import FirstStream
+from continuation.answer.gate import Gate
+from continuation.answer.message_builder import MessageBuilder
 from continuation.policy import Policy
 from continuation.providers.contract import Feed, WireCodec
 from continuation.providers.gemini.codec import GeminiCodec

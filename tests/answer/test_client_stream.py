@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
 
+from continuation.answer.attempt_reader import AttemptReader
 from continuation.answer.client_stream import ClientStream
-from continuation.answer.message_builder import AttemptReader, Gate
+from continuation.answer.gate import Gate
 from continuation.policy import Policy
 from continuation.types import JoinPlan, Json, Mode, ReplayBuffer
 from continuation.wire import blocks as told
