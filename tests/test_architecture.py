@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -158,6 +159,15 @@ def test_only_the_shells_know_the_transport_and_the_sdks() -> None:
             assert not known & (TRANSPORT | SDKS), module
         if room(module) not in {"attach", "gateway"}:
             assert not known & {"aiohttp", "uvicorn"}, module
+
+
+def test_only_the_room_for_stores_connects_to_databases() -> None:
+    """The room `sessions` opens the databases of other programs."""
+    for module, path in modules():
+        if room(module) not in {"stores", "sessions"}:
+            text = path.read_text(encoding="utf-8")
+            calls = re.findall(r"(?:sqlite3|psycopg|Connection)\.connect\(", text)
+            assert calls == [], module
 
 
 def test_the_core_imports_without_any_sdk() -> None:

@@ -26,7 +26,7 @@ SILENT: Final = 6.0
 of a frozen process are waited for."""
 FROZEN: Final = "5s"
 """How long a process may freeze inside `transaction`; after that the server disconnects it."""
-PATIENCE: Final = 3.0
+RETRIED: Final = 3.0
 """Seconds for which a lost server is retried; after that once per call, until it answers."""
 _PAUSE: Final = 0.05
 
@@ -123,7 +123,7 @@ class DatabaseServer:
                 if self._reachable:
                     raise
                 if until is None:  # counted from now: noticing may have taken long
-                    until = time.monotonic() + (PATIENCE if answered else 0.0)
+                    until = time.monotonic() + (RETRIED if answered else 0.0)
                 if time.monotonic() >= until:
                     raise
             else:

@@ -1,4 +1,4 @@
-"""SQLite files: the only place that opens one to write to it."""
+"""The SQLite files of this program: the only place that opens one."""
 
 from __future__ import annotations
 
@@ -98,10 +98,11 @@ def version(connection: sqlite3.Connection) -> int | None:
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[str]) -> int:
-    """Create or upgrade the tables of a file of ours; return the version that it had before.
+    """Create or upgrade the tables of a file; return the version that it had before.
 
-    It must run in a transaction. `migrations` lead from each version to the next, the first to
-    version 1. A file of a later version is left alone.
+    It must run in a transaction, on a file that `version` does not call another program's.
+    `migrations` lead from each version to the next, the first to version 1. A file of a later
+    version is left alone.
     """
     before = pragma(connection, "user_version")
     for migration in migrations[before:]:

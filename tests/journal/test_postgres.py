@@ -284,7 +284,7 @@ def test_an_answer_that_is_lost_is_found_again(
 ) -> None:
     """Whatever the server has answered last: of opening, of an intent, a result, or closing."""
     monkeypatch.setattr(stores, "SILENT", 0.3)
-    monkeypatch.setattr(stores, "PATIENCE", 0.2)  # less than the silence
+    monkeypatch.setattr(stores, "RETRIED", 0.2)  # less than the silence
     url = databases()
     port = psycopg.conninfo.conninfo_to_dict(url)["port"]
     at, cuts = 0, -1
