@@ -65,7 +65,7 @@ _VARIANTS: Mapping[str, _Variant] = {
         "The connection of the first answer breaks.", cut=False, scenario={"drop": {1: 8}}
     ),
     "kill": _Variant(
-        "The calling process is killed during the first answer.",
+        "The process that `victim` names is killed during the first answer.",
         cut=False,
         scenario={"kill": {1: 100}, "slow": 0.005},
     ),

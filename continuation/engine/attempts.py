@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeAlias
 
-from continuation.dialect import Dialect, ProviderRequest
 from continuation.engine.budget import LESSONS, Budget
 from continuation.engine.commands import Command, Consult, Read, Reply, Script, Send, Wait, Work
 from continuation.engine.sending import (
@@ -37,6 +36,7 @@ from continuation.engine.waits import pause
 from continuation.ledger import Ledger
 from continuation.limits import Learned
 from continuation.policy import Policy
+from continuation.providers.contract import Dialect, ProviderRequest
 from continuation.reports.report import ChainStore, Recorder, Repairing, Retrying
 from continuation.types import (
     Change,
@@ -173,7 +173,8 @@ class Attempts:
         `refusal`: the error answer; `None`: before sending. A request that its format rewrites for
         the server is returned too, without changes: no message differs.
         """
-        policy, history = self.policy, self.dialect.history
+        policy = self.policy
+        history = self.dialect.name if self.dialect.has_grammar else None
         head, body = refusal or (None, b"")
         changed = self.request.rewritten(policy, head, body)
         if changed is not None:

@@ -35,7 +35,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from continuation.config import Config, current, load
-from continuation.dialect import Dialect, MessageBuilder, ProviderRequest
 from continuation.engine.attempts import Attempts, send
 from continuation.engine.commands import (
     Attach,
@@ -68,7 +67,7 @@ from continuation.engine.table import (
 from continuation.ledger import Ledger, delivered, total
 from continuation.limits import Learned
 from continuation.limits.tokens import estimate
-from continuation.policy import Policy, file_of, is_url
+from continuation.policy import Policy
 from continuation.prompts import (
     Cause,
     argument_prompt,
@@ -76,6 +75,7 @@ from continuation.prompts import (
     members_prompt,
     recovery_prompt,
 )
+from continuation.providers.contract import Dialect, MessageBuilder, ProviderRequest
 from continuation.reports.report import (
     CallReport,
     Escalating,
@@ -202,11 +202,11 @@ class Turn:
         self._ledger.limit = request.limit
 
     @property
-    def asked(self) -> tuple[str | None, ProviderRequest] | None:
-        """The name of its format's history rules, and the request; `None`: it could not be read."""
+    def asked(self) -> tuple[str, ProviderRequest] | None:
+        """The name of its format, and the request; `None`: it could not be read."""
         if self._opening.unreadable is not None:
             return None
-        return self._attempts.dialect.history, self._attempts.request
+        return self._attempts.dialect.name, self._attempts.request
 
     def streamed(self) -> Outgoing | None:
         """Return the request changed to ask for a stream; `None`: it does already, or may not."""
@@ -748,21 +748,15 @@ class Engine:
         on_event: OnEvent | None,
         now: Callable[[], float],
         wall: Callable[[], float] | None = None,
+        learned: Learned | None = None,
     ) -> None:
         """Begin. `now` is a clock in seconds that never goes back.
 
         `wall` returns the seconds since 1970; without it a `retry-after` with a date is ignored.
+        `learned`: what earlier turns learned of limits; `None`: nothing yet.
         """
         self.config = load(config)
-        self.learned = Learned()
-        if is_url(kept := self.config.policy_for("").learned_file):
-            from continuation.limits.learned_postgres import LearnedTableSync
-
-            LearnedTableSync(kept, self.learned).attach()
-        elif kept:
-            from continuation.limits.learned_file import LearnedFileSync  # few clients use it
-
-            LearnedFileSync(file_of(kept), self.learned).attach()
+        self.learned = Learned() if learned is None else learned
         self.last_call = math.inf
         """The time, by the clock `now`, after which no attempt begins: the process will end."""
         self._dialects = dialects

@@ -11,16 +11,18 @@ from dataclasses import replace
 from typing import Any
 
 from continuation.answer.message_builder import MessageBuilder
-from continuation.dialect import MessageBuilder as Turn
 from continuation.policy import Policy
+from continuation.providers.contract import Dialect, Grammar, SdkDriver
+from continuation.providers.contract import MessageBuilder as Turn
 from continuation.providers.openai_chat.codec import ChatCodec
+from continuation.providers.openai_chat.shape import ChatShape
 from continuation.providers.openai_common import errors
 from continuation.providers.openai_common.request import OpenAIRequest
 from continuation.providers.openai_common.vendors import UNKNOWN
+from continuation.providers.request import exchange, read_body
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request, Way
 from continuation.wire import sse
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps
-from continuation.wire.request import exchange, read_body
 
 _PATH = re.compile(r"/chat/completions/?$")
 _LIMITS = ("max_completion_tokens", "max_tokens")
@@ -273,20 +275,30 @@ _FIRST_ONLY = {
 _OF_EACH_CHUNK = ("id", "object", "created", "model", "service_tier", "system_fingerprint")
 
 
-class OpenAIChat:
+class OpenAIChat(Dialect):
     """The dialect of Chat Completions."""
 
     name = "openai-chat"
-    history: str | None = "openai-chat"
+    has_grammar = True
     default_ceiling = 64_000
     default_timeout: float | None = 600.0
-    stops = ChatCodec.stops
+    shape = ChatShape()
 
     def claims(self, method: str, path: str) -> bool:
         return method == "POST" and _PATH.search(path) is not None
 
     def call(self, request: Request) -> ChatRequest:
         return ChatRequest(request, read_body(request))
+
+    def grammar(self) -> Grammar:
+        from continuation.providers.openai_chat.history import ChatGrammar
+
+        return ChatGrammar()
+
+    def driver(self) -> SdkDriver:
+        from continuation.providers.openai_chat.sdk import DRIVER
+
+        return DRIVER
 
     def keep_alive(self, opening: bytes) -> bytes:
         """Return a chunk with an empty delta and the fields that each chunk of the answer has."""

@@ -9,8 +9,8 @@ from typing import Final
 
 from continuation.providers.openai_common import errors
 from continuation.providers.openai_common.vendors import profile
+from continuation.providers.request import BaseRequest
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
-from continuation.wire.request import BaseRequest
 
 _DEPLOYMENT = re.compile(r"/deployments/([^/]+)/(?:chat/completions|responses)/?$")  # Azure
 _UNARY = 21_333

@@ -191,7 +191,8 @@ def test_requests_that_ask_the_same_are_told_apart(reciting: Simulator, tmp_path
     ids = {result.id for result in first}
     assert len(ids) == 3
     assert {result.id for result in again} == ids
-    assert len(reciting.posts) == 6
+    # A request that starts after the first truncation starts at the ceiling.
+    assert len(reciting.posts) == sum(len(each.report.attempts) for each in first if each.report)
 
 
 def test_another_request_under_the_same_id_is_asked(reciting: Simulator, tmp_path: Path) -> None:
