@@ -264,3 +264,22 @@ def test_only_a_body_that_the_turn_may_complete_is_requested_as_a_stream(
     outgoing = engine.begin(dialect, Request("host", "/v1/messages", {}, asked), None).streamed()
     assert (outgoing is not None) is streams
     assert outgoing is None or json.loads(outgoing.body)["stream"] is True
+
+
+@pytest.mark.parametrize(
+    ("model", "ceiling", "sent"),
+    [
+        ("claude-sonnet-4-5", 0, 64_000),
+        ("claude-sonnet-4-5", 5000, 5000),
+        ("a-model-of-mine", 5000, 5000),
+        ("a-model-of-mine", 0, 900_000),
+    ],
+)
+def test_only_a_ceiling_that_is_known_lowers_the_callers_limit(
+    model: str, ceiling: int, sent: int
+) -> None:
+    """What policy says goes before the table; the format's default is no knowledge of a model."""
+    policy = replace(STREAMED, clamp=True, model_max_output_tokens=ceiling)
+    whole = sse([opening(), *text_block(0, ["One."]), *closing("end_turn", 5)])
+    driven = drive(streams(whole), {**ASK, "model": model, "max_tokens": 900_000}, policy)
+    assert limits_of(driven) == [sent]
