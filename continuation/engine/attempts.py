@@ -113,7 +113,7 @@ class Attempts:
     """Returns the seconds since 1970, for a `retry-after` that is a date."""
     left: Callable[[], float]
     """Returns the seconds in which attempts may still begin."""
-    size: int = 0
+    size: int
     """Bytes of the caller's request."""
     refusal: str = ""
     """Status and name of the error that the caller gets; `""`: its body was not read."""
