@@ -16,8 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from continuation.engine import sending, table
-from continuation.engine.sending import PARTS, REMEDIES, RETRIES, STARTS, WAYS, Choice
+from continuation.engine import table
 from continuation.engine.table import (
     ANSWERS,
     ENDINGS,
@@ -25,17 +24,20 @@ from continuation.engine.table import (
     OPENINGS,
     PROOFS,
     ROWS,
-    AnyRow,
+    Delivery,
+    Ending,
+    Label,
     Row,
+    Standing,
     When,
 )
-from continuation.types import AttemptResult, Proof, StopWord, Way
+from continuation.types import AttemptResult, Proof, StopWord
 
 PAGE = Path(__file__).resolve().parents[1] / "design" / "decision-table.md"
 BEGIN, END = "<!-- drawn by scripts/draw_tables.py: {} -->", "<!-- end of the drawing -->"
 
 
-def condition(row: AnyRow) -> str:
+def condition(row: Row | Label | Standing | Delivery | Ending) -> str:
     """Return in words when a row fits."""
     conditions = [_all_of(row.when)] if row.when else []
     if row.either:
@@ -98,22 +100,10 @@ def endings() -> Iterator[str]:
         yield f"| {row.name} | {condition(row)} | {stop} | {held} | {row.outcome or ''} |"
 
 
-def choices(rows: Iterable[Choice[Any]]) -> Iterator[str]:
-    """Draw a table of `sending.py`, line by line."""
-    yield "| row | when | then |"
-    yield "|---|---|---|"
-    for row in rows:
-        yield f"| {row.name} | {condition(row)} | `{row.then}` |"
-
-
 def words(*kinds: type) -> Iterator[str]:
-    """Draw the docstrings of the members of enumerations, or of the fields of facts.
-
-    A fact that several tables use is drawn once; it must mean the same in each of them.
-    """
+    """Draw the docstrings of the members of enumerations, or of the fields of facts."""
     yield "| word | means |"
     yield "|---|---|"
-    drawn = dict[str, str]()
     for kind in kinds:
         body = ast.parse(inspect.getsource(kind)).body[0]
         assert isinstance(body, ast.ClassDef)
@@ -128,10 +118,7 @@ def words(*kinds: type) -> Iterator[str]:
             else:
                 continue
             meaning = " ".join(str(ast.literal_eval(following.value)).split())  # type: ignore[attr-defined]
-            if drawn.setdefault(word, meaning) != meaning:
-                message = f"{word!r} has two meanings"
-                raise ValueError(message)
-    yield from (f"| `{word}` | {meaning} |" for word, meaning in drawn.items())
+            yield f"| `{word}` | {meaning} |"
 
 
 def drawings() -> dict[str, str]:
@@ -144,16 +131,6 @@ def drawings() -> dict[str, str]:
         "proofs": proofs(),
         "endings": endings(),
         "actions": words(table.Action),
-        "starts": choices(STARTS),
-        "start words": words(sending.Start),
-        "remedies": choices(REMEDIES),
-        "remedy words": words(sending.Remedy),
-        "retries": choices(RETRIES),
-        "retry words": words(sending.Retry),
-        "ways": choices(WAYS),
-        "way words": words(Way),
-        "parts": choices(PARTS),
-        "part words": words(sending.NextPart),
         "facts": words(
             table.OpeningFacts,
             AttemptResult,
@@ -162,11 +139,6 @@ def drawings() -> dict[str, str]:
             table.Again,
             Proof,
             table.Closing,
-            sending.StartFacts,
-            sending.RemedyFacts,
-            sending.RetryFacts,
-            sending.WayFacts,
-            sending.PartFacts,
         ),
         "ends": words(StopWord, table.Held, table.Stands),
     }

@@ -207,11 +207,9 @@ def _resume(arguments: argparse.Namespace) -> Listing:
 def _export(arguments: argparse.Namespace) -> Listing:
     with _opened(arguments) as (one, journal):
         turns = journal.history(arguments.dialect)
-    from continuation.registry import shapes
+    from continuation.journal.forms import TURN_FIELDS
 
-    shape = shapes().get(one.dialect)
-    key = "messages" if shape is None else shape.turns  # a session without an answer has no format
-    body = {"model": one.model, key: turns}
+    body = {"model": one.model, TURN_FIELDS.get(one.dialect, "messages"): turns}
     return [(json.dumps(body, indent=2, ensure_ascii=False), "")], body
 
 

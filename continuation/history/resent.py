@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from continuation.history.types import Body, Repaired
-from continuation.registry import shapes
 from continuation.wire.json_values import as_list, is_list, is_map
 
 
@@ -51,7 +50,7 @@ def _messages(body: Body) -> list[Any]:
 
 
 def _key(body: Body) -> str:
-    return next(filter(body.get, (shape.turns for shape in shapes().values())), "")
+    return next(filter(body.get, ("messages", "contents", "input")), "")
 
 
 def _tokens(value: Any) -> Iterator[str]:
