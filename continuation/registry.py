@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from continuation.dialect import Dialect
+    from continuation.providers.contract import Dialect, Shape
 
 BUILT_IN = {
     "anthropic": "continuation.providers.anthropic_messages.request",
@@ -35,6 +35,20 @@ def dialects() -> tuple[Dialect, ...]:
                 error.add_note(f"while loading the dialect {point.name!r} of {point.value!r}")
                 raise
     return tuple(cast("Dialect", dialect) for dialect in found.values())
+
+
+def shapes() -> Mapping[str, Shape]:
+    """Return name of each dialect -> its shape."""
+    return {dialect.name: dialect.shape for dialect in dialects()}
+
+
+def upstreams() -> Mapping[str, Shape]:
+    """Return name of each kind of provider, as the gateway's configuration has it -> its shape."""
+    named: dict[str, Shape] = {}
+    for shape in shapes().values():
+        if shape.upstream:
+            named.setdefault(shape.upstream, shape)
+    return named
 
 
 def server_mistakes(settings: Mapping[str, object]) -> Iterator[ValueError]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from continuation.engine import attempts as retry
+from continuation.engine import waits
 from continuation.simulator import Reply, Scenario, Simulator, Text, ToolUse, tokens
 from continuation.simulator.model import PREFACE, Ask
 
@@ -65,7 +65,7 @@ _VARIANTS: Mapping[str, _Variant] = {
         "The connection of the first answer breaks.", cut=False, scenario={"drop": {1: 8}}
     ),
     "kill": _Variant(
-        "The calling process is killed during the first answer.",
+        "The process that `victim` names is killed during the first answer.",
         cut=False,
         scenario={"kill": {1: 100}, "slow": 0.005},
     ),
@@ -188,7 +188,7 @@ def set_testing(
     """
     if longest_wait < 0:
         raise ValueError(f"longest_wait = {longest_wait!r}: must be 0 or more seconds")
-    return _restoring(retry.cap_waits(longest_wait if testing else None))
+    return _restoring(waits.cap_waits(longest_wait if testing else None))
 
 
 @contextlib.contextmanager
@@ -197,7 +197,7 @@ def _restoring(before: float | None) -> Generator[None]:
     try:
         yield
     finally:
-        retry.cap_waits(before)
+        waits.cap_waits(before)
 
 
 # --- pytest -------------------------------------------------------------------------------------

@@ -131,11 +131,13 @@ class Way(StrEnum):
     """How a recovery asks the model to continue."""
 
     PREFILL = "prefill"
+    """The request ends with the model's own text, and the model continues it."""
     PROMPT = "prompt"
+    """A user's message asks the model to continue, and to repeat the anchor first."""
     RETRY_SMALLER = "retry_smaller"
-    """Do not continue: make the call that was cut again, in smaller pieces."""
+    """Do not continue: make the truncated call again, in smaller pieces."""
     ARGUMENT = "argument"
-    """Continue the argument that a call was cut in, as text and without a call."""
+    """Continue the argument in which a call was truncated, as text and without a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,6 +397,8 @@ class ClassifiedError:
     error: str
     maximum: int | None = None
     wait: float | None = None
+    form: Mapping[str, object] = field(default_factory=dict[str, object])
+    """What the error states about the form of requests, in words of the wire format."""
 
 
 class Untouched(Exception):  # noqa: N818  (a reason, not a failure)

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "design" / "architecture.md"
 BEGIN, END = "<!-- drawn by scripts/draw_rooms.py -->", "<!-- end of the drawing -->"
 
-WORDS = {"types", "policy", "dialect", "ledger", "logs", "prompts", "registry", "__version__"}
+WORDS = {"types", "policy", "ledger", "logs", "prompts", "registry", "__version__"}
 """Top-level modules that every room shares; the other ones are the public doors."""
 
 

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from continuation.engine import table
+from continuation.engine import sending, table
+from continuation.engine.sending import PARTS, REMEDIES, RETRIES, STARTS, WAYS, Choice
 from continuation.engine.table import (
     ANSWERS,
     ENDINGS,
@@ -24,20 +25,17 @@ from continuation.engine.table import (
     OPENINGS,
     PROOFS,
     ROWS,
-    Delivery,
-    Ending,
-    Label,
+    AnyRow,
     Row,
-    Standing,
     When,
 )
-from continuation.types import AttemptResult, Proof, StopWord
+from continuation.types import AttemptResult, Proof, StopWord, Way
 
 PAGE = Path(__file__).resolve().parents[1] / "design" / "decision-table.md"
 BEGIN, END = "<!-- drawn by scripts/draw_tables.py: {} -->", "<!-- end of the drawing -->"
 
 
-def condition(row: Row | Label | Standing | Delivery | Ending) -> str:
+def condition(row: AnyRow) -> str:
     """Return in words when a row fits."""
     conditions = [_all_of(row.when)] if row.when else []
     if row.either:
@@ -100,10 +98,22 @@ def endings() -> Iterator[str]:
         yield f"| {row.name} | {condition(row)} | {stop} | {held} | {row.outcome or ''} |"
 
 
+def choices(rows: Iterable[Choice[Any]]) -> Iterator[str]:
+    """Draw a table of `sending.py`, line by line."""
+    yield "| row | when | then |"
+    yield "|---|---|---|"
+    for row in rows:
+        yield f"| {row.name} | {condition(row)} | `{row.then}` |"
+
+
 def words(*kinds: type) -> Iterator[str]:
-    """Draw the docstrings of the members of enumerations, or of the fields of facts."""
+    """Draw the docstrings of the members of enumerations, or of the fields of facts.
+
+    A fact that several tables use is drawn once; it must mean the same in each of them.
+    """
     yield "| word | means |"
     yield "|---|---|"
+    drawn = dict[str, str]()
     for kind in kinds:
         body = ast.parse(inspect.getsource(kind)).body[0]
         assert isinstance(body, ast.ClassDef)
@@ -118,7 +128,10 @@ def words(*kinds: type) -> Iterator[str]:
             else:
                 continue
             meaning = " ".join(str(ast.literal_eval(following.value)).split())  # type: ignore[attr-defined]
-            yield f"| `{word}` | {meaning} |"
+            if drawn.setdefault(word, meaning) != meaning:
+                message = f"{word!r} has two meanings"
+                raise ValueError(message)
+    yield from (f"| `{word}` | {meaning} |" for word, meaning in drawn.items())
 
 
 def drawings() -> dict[str, str]:
@@ -131,6 +144,16 @@ def drawings() -> dict[str, str]:
         "proofs": proofs(),
         "endings": endings(),
         "actions": words(table.Action),
+        "starts": choices(STARTS),
+        "start words": words(sending.Start),
+        "remedies": choices(REMEDIES),
+        "remedy words": words(sending.Remedy),
+        "retries": choices(RETRIES),
+        "retry words": words(sending.Retry),
+        "ways": choices(WAYS),
+        "way words": words(Way),
+        "parts": choices(PARTS),
+        "part words": words(sending.NextPart),
         "facts": words(
             table.OpeningFacts,
             AttemptResult,
@@ -139,6 +162,11 @@ def drawings() -> dict[str, str]:
             table.Again,
             Proof,
             table.Closing,
+            sending.StartFacts,
+            sending.RemedyFacts,
+            sending.RetryFacts,
+            sending.WayFacts,
+            sending.PartFacts,
         ),
         "ends": words(StopWord, table.Held, table.Stands),
     }

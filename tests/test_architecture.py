@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -16,15 +17,22 @@ from draw_rooms import imports, modules, room
 ROOMS: dict[str, set[str]] = {
     "words": {"seams", "history+lazy"},
     "seams": set(),
-    "limits": set(),
+    "stores": set(),
+    "limits": {"stores"},
     "wire": {"words"},
-    "answer": {"words", "wire", "seams"},
+    "providers/contract": {"words", "wire"},
+    "providers/sdk": set(),
+    "providers/request": {"words", "wire"},
+    "answer": {"words", "wire", "seams", "providers/contract"},
     "reports": {"words", "seams"},
     "config": {"words", "limits"},
-    "engine": {"words", "seams", "limits", "config", "reports", "history+lazy"},
-    "attach": {"words", "engine", "config", "reports"},
+    "engine": {
+        *("words", "seams", "limits", "config", "reports", "history+lazy", "providers/contract"),
+    },
+    "attach": {"words", "engine", "config", "reports", "providers/contract"},
     "bulk": {
         "words",
+        "providers/contract",
         "attach",
         "config",
         "engine",
@@ -36,6 +44,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "gateway": {
         "words",
+        "providers/contract",
         "attach",
         "engine",
         "config",
@@ -44,10 +53,10 @@ ROOMS: dict[str, set[str]] = {
         "wire",
         "journal+lazy",
     },
-    "history": {"words", "wire", "seams", "limits+lazy"},
-    "journal": {"words", "wire", "answer", "history"},
+    "history": {"words", "wire", "seams", "limits+lazy", "providers/contract"},
+    "journal": {"words", "wire", "answer", "history", "stores", "providers/contract"},
     "durable": {"journal"},
-    "chains": {"history", "wire"},
+    "chains": {"history", "stores", "wire"},
     "sessions": {"history", "wire"},
     "simulator": {"limits", "history", "wire"},
     "cli": {
@@ -61,7 +70,9 @@ ROOMS: dict[str, set[str]] = {
         "journal+lazy",
         "sessions",
         "simulator",
+        "stores+lazy",
         "words",
+        "providers/sdk",
     },
     "doors": {
         "attach",
@@ -75,10 +86,16 @@ ROOMS: dict[str, set[str]] = {
         "journal+lazy",
     },
     **{
-        f"providers/{room}": {"words", "wire", "answer", "providers/openai_common", "chains+lazy"}
+        f"providers/{room}": {
+            *("words", "wire", "answer", "history", "chains+lazy"),
+            *("providers/contract", "providers/openai_common", "providers/request"),
+            *("providers/sdk", "limits"),
+        }
         for room in ("anthropic_messages", "openai_chat", "openai_responses", "gemini")
     },
-    "providers/openai_common": {"words", "wire"},
+    "providers/openai_common": {
+        *("words", "wire", "providers/contract", "providers/request", "providers/sdk"),
+    },
     "providers": set(),
 }
 SDKS = {"anthropic", "openai", "google"}
@@ -129,6 +146,7 @@ def test_the_engine_does_no_io_and_knows_no_provider() -> None:
         if room(module) in {"engine", "seams", "answer"}:
             known = {name.split(".")[0] for name, _ in imports(path)}
             assert not known & forbidden, module
+            assert not any(".learned_" in name for name, _ in imports(path)), module
         if room(module) in {"engine", "seams"}:
             text = path.read_text(encoding="utf-8").lower()
             assert not any(name in text for name in ("anthropic", "openai", "gemini")), module
@@ -141,6 +159,15 @@ def test_only_the_shells_know_the_transport_and_the_sdks() -> None:
             assert not known & (TRANSPORT | SDKS), module
         if room(module) not in {"attach", "gateway"}:
             assert not known & {"aiohttp", "uvicorn"}, module
+
+
+def test_only_the_room_for_stores_connects_to_databases() -> None:
+    """The room `sessions` opens the databases of other programs."""
+    for module, path in modules():
+        if room(module) not in {"stores", "sessions"}:
+            text = path.read_text(encoding="utf-8")
+            calls = re.findall(r"(?:sqlite3|psycopg|Connection)\.connect\(", text)
+            assert calls == [], module
 
 
 def test_the_core_imports_without_any_sdk() -> None:

@@ -32,6 +32,17 @@ KILLED = [
     ]},
     {"role": "user", "content": "Are you still there?"},
 ]  # fmt: skip
+AGENT = """
+import sys, warnings
+import anthropic, continuation
+
+warnings.simplefilter("ignore")
+bare = anthropic.Anthropic(base_url=sys.argv[1], max_retries=0)
+client = continuation.wrap(bare, journal=continuation.Journal("my_agent.db", session="s"))
+asked = [{"role": "user", "content": "Write it."}]
+with client.messages.stream(model="claude-sonnet-5", max_tokens=32000, messages=asked) as stream:
+    stream.get_final_text()
+"""
 STAGE = '''
 import os, subprocess
 import anthropic, continuation
@@ -77,6 +88,7 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     if not steps:
         return
     (tmp_path / "session.json").write_text(json.dumps({"messages": KILLED}), encoding="utf-8")
+    (tmp_path / "my_agent.py").write_text(AGENT, encoding="utf-8")
     code = "\n".join([f"PAGE = {page.name!r}", STAGE, *steps])
     with Rehearsal("cut-text") as sim:
         known = environment(sim.url)

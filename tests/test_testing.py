@@ -153,20 +153,19 @@ with client.messages.stream(model="claude-opus-5", max_tokens=32000, messages=as
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("by", ["process", "pid", "function"])
 def test_an_agent_in_a_process_of_its_own_is_killed_and_goes_on(
-    named: bool, simulator: Rehearsal, tmp_path: Path
+    by: str, simulator: Rehearsal, tmp_path: Path
 ) -> None:
-    """The guide's test. The process is found by its connection, or named."""
-    if not named and sys.platform != "linux":
-        pytest.skip("the kernel tells of a connection's process on Linux alone")
+    """The guide's test."""
     simulator.play("kill")
     database = str(tmp_path / "agent.db")
 
     def run_agent() -> tuple[int, str]:
         command = [sys.executable, "-c", AGENT, simulator.url, database]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
-            simulator.victim = agent if named else None
+            victims: Any = {"process": agent, "pid": agent.pid, "function": agent.kill}
+            simulator.victim = victims[by]
             said, _ = agent.communicate()
         return agent.returncode, said
 

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
 from continuation.answer.argument_rest import Known
-from continuation.answer.blocks import Block
-from continuation.answer.message_builder import BEHIND
+from continuation.answer.gate import BEHIND
 from continuation.answer.open_string import (
     OpenString,
     Path,
@@ -38,11 +37,12 @@ from continuation.answer.open_string import (
 from continuation.seams.judge import SeamKind
 from continuation.seams.text import choose_anchor
 from continuation.types import AttemptResult, Enough, Head, JoinPlan, Json, Proof, Stop
+from continuation.wire.blocks import Block
 from continuation.wire.json_values import as_json, as_list, as_text, dumps, parsed
 
 if TYPE_CHECKING:
     from continuation.answer.message_builder import MessageBuilder
-    from continuation.dialect import Feed
+    from continuation.providers.contract import Feed, WireCodec
     from continuation.seams.seam import Verdict
 
 _SURE = frozenset({SeamKind.ANCHOR, SeamKind.PREFILL})
@@ -71,11 +71,12 @@ _MEMBERS = 4000
 class CallCompletion:
     """The completion of one cut call, and what is known for and against its result."""
 
-    def __init__(self, answer: MessageBuilder, call: Block) -> None:
+    def __init__(self, answer: MessageBuilder, codec: WireCodec, call: Block) -> None:
         self.call = call
         self.name = as_text(call.start.get("name"))
         self._answer = answer
-        arrived = answer.arrived(call)
+        self._codec = codec
+        arrived = codec.arrived(call)
         self.unread = arrived is None
         """The server parsed the arguments, so the text that arrived is unknown."""
         raw = arrived or ""
@@ -84,7 +85,7 @@ class CallCompletion:
         self.dropped: str | None = None
         """The JSON text to generate again if only whole members are kept; `None`: it cannot be."""
         if self._members is not None:
-            kept, shown = self._members.head + self._members.joint, answer.shown_of(call)
+            kept, shown = self._members.head + self._members.joint, self._shown_text
             self.dropped = raw[len(self._members.head) :] if kept.startswith(shown) else None
         self.proof = Proof()
         """What is known so far; `engine.table.PROOFS` decides what becomes of the call."""
@@ -143,9 +144,18 @@ class CallCompletion:
         self.know(in_text=inside or again, quotable=quotable or again)
 
     @property
+    def _shown_text(self) -> str:
+        """The argument text that the caller has been shown; `""`: none of it."""
+        call = self.call
+        if not call.shown:
+            return ""
+        shown = Block(call.start, call.deltas[: call.shown], free=call.free)
+        return self._codec.arrived(shown) or ""
+
+    @property
     def _shown(self) -> tuple[OpenString | None, int]:
         """The string as the caller has been shown it, if it was, and how many characters of it."""
-        shown = self._answer.shown_of(self.call)
+        shown = self._shown_text
         if self.call.free or not shown:
             return None, len(shown)
         place = open_string(shown)
@@ -172,7 +182,7 @@ class CallCompletion:
             text = self._known.ended(self.text.text, cut=True, after=len(self.text.before))[0]
             new = text[known : max(known, len(text) - BEHIND)]
             known += len(new)  # the rest stays held: it may be the sign, or address the reader
-            return self._answer.go_on(self.call, new) if new else b""
+            return self._show(new) if new else b""
 
         def show(chunk: bytes) -> bytes:
             try:
@@ -182,6 +192,19 @@ class CallCompletion:
             return flow()
 
         return show
+
+    def _show(self, new: str) -> bytes:
+        """Add a text to the string that the live call broke off in; return the bytes to show."""
+        if not self.call.begun or self.call.closed:
+            return b""
+        self.call.done = False  # the provider may have ended the block where it broke off
+        self._forget_unshown()
+        self.call.deltas += self._codec.goes_on(self.call, new)
+        return self._answer.show()
+
+    def _forget_unshown(self) -> None:
+        del self.call.deltas[self.call.shown :]
+        self.call.forget()
 
     @staticmethod
     def _exact(verdict: Verdict) -> bool:
@@ -338,10 +361,18 @@ class CallCompletion:
 
     def deliver(self) -> AttemptResult | None:
         """Make the call whole, return the result; `None`: it does not begin with what was shown."""
-        if self._answer.complete_call(self.call, self.arguments):
-            return self._answer.ended()
-        self.know(seen=True)
-        return None
+        call, arguments, known = self.call, self.arguments, self._codec.arrived(self.call) or ""
+        anew = not arguments.startswith(known)
+        if anew:
+            known = self._shown_text
+        if call.closed or not arguments.startswith(known):
+            self.know(seen=True)
+            return None
+        if anew:
+            self._forget_unshown()
+        call.deltas += self._codec.rest_of(call, known, arguments)
+        call.done = call.finished = True
+        return self._answer.called()
 
 
 def _quotable(before: str) -> str | None:

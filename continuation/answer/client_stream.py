@@ -65,11 +65,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block, Segment, answered, calls_in
-from continuation.answer.wire_codec import Writer
 from continuation.prompts import cut_call_note
+from continuation.providers.contract import Writer
 from continuation.seams.seam import Replay, Seam
 from continuation.types import JoinPlan, Json, Mode, ReplayBuffer
+from continuation.wire.blocks import TEXT, THINKING, TOOL_CALL, Block, Segment, answered, calls_in
 from continuation.wire.eventstream import reframed
 from continuation.wire.json_values import as_text, dumps
 

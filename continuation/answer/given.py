@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from continuation.answer.blocks import NATIVE, Segment
 from continuation.answer.client_stream import ClientStream
-from continuation.answer.wire_codec import WireCodec
+from continuation.providers.contract import WireCodec
 from continuation.types import JoinPlan, Json, Mode, ReplayBuffer, Stop
 from continuation.wire import eventstream, sse
+from continuation.wire.blocks import NATIVE, Segment
 from continuation.wire.json_values import as_json, as_text, loads
 from continuation.wire.text_template import KEYS
 

@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 
 import httpx2
 
-from continuation.attach.http import AsyncHealingClient, HealingClient
+from continuation.attach.healing_clients import AsyncHealingClient, HealingClient
 from continuation.attach.journaled import Keeper
 from continuation.config import Source, load
+from continuation.config.learned import open_learned
 from continuation.engine.turn import Engine
 from continuation.policy import ALIASES, KEYS, PolicyKeys, known_key, shown
 from continuation.registry import dialects
@@ -74,7 +75,8 @@ class Healing:
             for key, value in self._keys.items():
                 known_key(key, value, (*KEYS, *ALIASES), also=("config", "on_event", "journal"))
             config = config.but("the keywords given in the program", **self._keys)
-        engine = Engine(dialects(), config, self._on_event, monotonic, time)
+        learned = open_learned(config)
+        engine = Engine(dialects(), config, self._on_event, monotonic, time, learned)
         engine.journal = self._journal
         return engine
 

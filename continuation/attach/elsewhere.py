@@ -11,17 +11,11 @@ from typing import Any, cast
 
 from continuation.attach.clients import wrapped
 from continuation.attach.common import Healing, name_of
-from continuation.attach.http import AsyncHealingClient, HealingClient
+from continuation.attach.healing_clients import AsyncHealingClient, HealingClient
 from continuation.attach.journaled import ForeignAnswer
+from continuation.providers.contract import Shape
+from continuation.registry import shapes
 
-_DOORS = {
-    "choices": ("chat.completions.create", "finish_reason", "length"),
-    "candidates": ("models.generate_content", "finishReason", "MAX_TOKENS"),
-    "output": ("responses.create", "status", "incomplete"),
-    "content": ("messages.create", "stop_reason", "max_tokens"),
-}
-"""By the key that only one format's answers have: the SDK's method, the key of the stop reason, and
-its value in a cut answer."""
 _STREAMING = frozenset({"stream", "stream_options"})
 _ADDED = {"sdk_http_response", "automatic_function_calling_history", "parsed"}
 """Fields that google-genai adds to the provider's answer."""
@@ -30,39 +24,31 @@ _ADDED = {"sdk_http_response", "automatic_function_calling_history", "parsed"}
 def finished(client: Any, request: Mapping[str, Any], answer: object) -> Any:
     """Return the whole answer, or an awaitable of it; see `doors.finish`."""
     body = body_of(answer)
-    key = next((key for key in _DOORS if isinstance(body.get(key), list)), None)
-    if key is None:
+    shape = next((each for each in shapes().values() if each.is_answer(body)), None)
+    if shape is None:
         raise TypeError(
             f"answer = {name_of(answer)}: must be an answer from an SDK, or its JSON; "
             "from a batch line, pass the message or the response's body"
         )
-    door, place, word = _DOORS[key]
-    for choice in body[key][:1] if key in {"choices", "candidates"} else [body]:
-        choice[place] = choice.get(place) or word  # an answer without a stop reason was cut
-    if door == "messages.create" and type(answer).__name__.startswith("Beta"):
-        door = f"beta.{door}"
-    call = method(healing(client), door, request)
+    shape.mark_truncated(body)
+    call = method(healing(client), shape, request, answer)
     given = ForeignAnswer(json.dumps(body).encode())
     with given.as_first_attempt():
         whole = call()
     return _later(given, whole) if inspect.isawaitable(whole) else whole
 
 
-def method(client: Any, door: str, request: Mapping[str, Any]) -> Callable[[], Any]:
-    """Return a function that calls the SDK's method at the path `door` without streaming.
+def method(
+    client: Any, shape: Shape, request: Mapping[str, Any], answer: object = None
+) -> Callable[[], Any]:
+    """Return a function that calls the SDK's method for a format without streaming.
 
-    `request`: the method's keywords, or JSON. Raises `TypeError` if the client has no such method.
+    `request`: the method's keywords, or JSON. `answer`: what the method has returned for it.
+    Raises `TypeError` if the client has no such method.
     """
-    asked = {key: value for key, value in request.items() if key not in _STREAMING}
-    if door.endswith("messages.create"):
-        if "betas" in asked and not door.startswith("beta."):
-            door = f"beta.{door}"
-        # The SDK refuses a long call without a stream unless a timeout is given by name.
-        asked.setdefault("timeout", getattr(client, "timeout", None))
-    elif door == "models.generate_content" and "config" not in asked:  # the request's JSON
-        generation = {**asked.pop("generationConfig", {}), **asked.pop("generation_config", {})}
-        settings = {key: asked.pop(key) for key in asked.keys() - {"model", "contents"}}
-        asked["config"] = {**settings, **generation}
+    door = shape.sdk_method(request, answer)
+    unstreamed = {key: value for key, value in request.items() if key not in _STREAMING}
+    asked = shape.sdk_arguments(client, unstreamed)
     if any(isinstance(value, type) for value in asked.values()):
         door = door.replace("create", "parse")
     try:
@@ -88,13 +74,12 @@ def is_async(client: Any) -> bool:
     return hasattr(client, "__aenter__")
 
 
-def door_of(client: Any, request: Mapping[str, Any]) -> str:
-    """Return the dotted path of the SDK's method for a request, such as `messages.create`."""
-    if hasattr(getattr(client, "models", None), "generate_content"):
-        return _DOORS["candidates"][0]
-    if hasattr(client, "responses"):
-        return _DOORS["choices" if "messages" in request else "output"][0]
-    return _DOORS["content"][0]
+def shape_for(client: Any, request: Mapping[str, Any]) -> Shape:
+    """Return the format in which an SDK's client sends a request. Raises `TypeError`."""
+    for shape in shapes().values():
+        if shape.is_client(client, request):
+            return shape
+    raise TypeError(f"client = {name_of(client)}: not a client of an SDK for a known wire format")
 
 
 async def _later(given: ForeignAnswer, whole: Awaitable[Any]) -> Any:

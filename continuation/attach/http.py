@@ -1,51 +1,28 @@
-"""The shells: HTTP clients whose `send` drives a turn. They do I/O and know nothing of providers.
+"""The shells: each is the body of a response, and drives a turn while the caller reads it.
 
-A healing client stands for another client: it has that client's settings (its `__dict__`, live)
-and sends every attempt through that client's own `send`, so that proxies, auth, hooks, limits and
-transports hold for each of them. The response the caller gets is the first attempt's own object
-with our stream in it.
-
-Synchronous and asynchronous code differ only where bytes move: what they share is in `session.py`
-and `_StandIn`.
+They do I/O and know nothing of providers. The response that the caller gets is the first attempt's
+own object with our stream in it. Synchronous and asynchronous code differ only where bytes move:
+what they share is in `session.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import socket
 import sys
 import threading
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
-from functools import partial
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from typing import Any, cast
-from uuid import uuid4
 
 import anyio
 import httpx2
 from anyio import from_thread
 from anyio.lowlevel import checkpoint, current_token
 
-from continuation.attach.journaled import (
-    GATHERED,
-    LANE,
-    AsyncJournaledStream,
-    JournaledStream,
-    Keeper,
-    TurnLog,
-    begin_turn,
-    begin_turn_async,
-    first_attempt,
-    is_recorded,
-    wait,
-)
-from continuation.attach.preparing import KEY, Preparation
-from continuation.attach.session import CLOSED, Session, as_stream, begin
-from continuation.attach.total_timeout import TotalTimeout, until
-from continuation.config import HEADER, check_names, parse
-from continuation.config import take as take_override
+from continuation.attach.session import CLOSED, Session, begin
+from continuation.attach.total_timeout import until
 from continuation.engine.commands import (
     Command,
     Consult,
@@ -57,24 +34,10 @@ from continuation.engine.commands import (
     Wait,
     Work,
 )
-from continuation.engine.turn import Engine, Turn
-from continuation.reports.report import TruncatedAnswerError
-from continuation.types import Head, Request
+from continuation.types import Head
 
-logger = logging.getLogger("continuation")
-
-_PLAIN = frozenset({httpx2.HTTPTransport, httpx2.AsyncHTTPTransport, type(None)})
-"""Transports that send a request unchanged; a mount of `None` means the default one."""
-_WAY = ("send", "_send_handling_auth", "_send_handling_redirects", "_send_single_request")
-"""The methods that a request goes through in its client."""
-_ADD_NOTHING = frozenset({"google.genai._api_client", TotalTimeout.__module__})
-"""Modules whose clients have methods of their own, but send a request as it is."""
 _AT_ONCE = 32_768
 """Below this size in bytes `Work` takes milliseconds and is done without a thread."""
-_LARGE = 1_000_000
-"""Above this size in bytes reading a request takes tens of milliseconds: a thread does it."""
-_NO_AUTH = "the client's auth added no credential; the request counts as anonymous"
-_REOPENED = "Cannot reopen a client instance, once it has been closed."
 
 
 def _bare_stream(response: httpx2.Response) -> Any:
@@ -148,51 +111,6 @@ async def _leave(chunks: AsyncIterator[bytes], response: httpx2.Response) -> Non
             await chunks.aclose()
     finally:
         await _shut(response)
-
-
-def _gathers(request: httpx2.Request, response: httpx2.Response) -> bool:
-    """Whether a streamed response is to become a body: its caller did not ask for a stream."""
-    kind = response.headers.get("content-type", "")
-    return GATHERED in request.extensions and response.is_success and "stream" in kind
-
-
-def _gathered(request: httpx2.Request, response: httpx2.Response, kept: TurnLog | None) -> None:
-    """Make the journal's whole answer the body of a response; raises if the answer has no end."""
-    if (body := None if kept is None else kept.answer()) is None:
-        message = "the answer has no end"
-        raise httpx2.RemoteProtocolError(message, request=request)
-    response.headers["content-type"] = "application/json"
-    response.__dict__["_content"] = body  # as the reading of a response does
-
-
-class _Refused(httpx2.Response):
-    """A response that raises when it is used (`on_failure = "raise"`).
-
-    The SDKs take an exception out of `send` for a broken connection and send the request again. So
-    it is raised when they first look at the response: they do not retry that.
-    """
-
-    refusal: Exception
-
-    @classmethod
-    def make(cls, response: httpx2.Response, refusal: Exception) -> None:
-        """Turn a response into one that raises `refusal` from now on."""
-        response.__class__ = cls
-        response.__dict__["refusal"] = refusal
-
-    @property
-    def is_success(self) -> bool:
-        raise self.refusal
-
-    @property
-    def text(self) -> str:
-        raise self.refusal
-
-    def raise_for_status(self) -> httpx2.Response:
-        raise self.refusal
-
-    def json(self, **_: Any) -> Any:
-        raise self.refusal
 
 
 class HealedStream(Session, httpx2.SyncByteStream):
@@ -435,345 +353,3 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
         if self._scope is not None:
             self._scope.cancel()
         await self._drop()
-
-
-def _passes_on(client: Any, known: Any, name: str) -> bool:
-    """Whether a client's method is httpx2's own, or one that adds nothing to a request."""
-    function = getattr(getattr(client, name), "__func__", None)
-    return function is known or getattr(function, "__module__", "") in _ADD_NOTHING
-
-
-class _StandIn:
-    """What both healing clients share: they stand for `origin`, and close only what they own."""
-
-    __slots__ = (
-        *("_closed", "_name", "_owned", "_patched", "_plain"),
-        *("engine", "origin", "prepare", "streams"),
-    )
-    _send: Callable[..., Any]
-
-    def __init__(self, origin: Any, engine: Engine, *, owned: bool = False) -> None:
-        # Not super().__init__: it would open a second pool of connections.
-        self.__dict__ = origin.__dict__  # of the class beside this one
-        self.origin = origin
-        """The client this one stands for."""
-        self._owned = owned
-        self._closed = False
-        self._patched: Any = None
-        self.streams: set[weakref.ref[Any]] = set()
-        """The streams that were opened and may still be read."""
-        self._name = uuid4().hex
-        kind = httpx2.Client if isinstance(origin, httpx2.Client) else httpx2.AsyncClient
-        passed = [origin, *([origin.origin] if isinstance(origin, TotalTimeout) else ())]
-        self._plain = all(
-            _passes_on(each, getattr(kind, name), name) for each in passed for name in _WAY
-        )
-        """Whether only `auth`, hooks and transports can change a request before it is sent."""
-        self.engine = engine
-        self.prepare: Callable[[httpx2.Request], Any] | None = None
-        """Prepares a later attempt, if all requests of this client are prepared alike."""
-
-    # A property goes before what was patched onto `origin`, whose settings are ours as well.
-    @property
-    def send(self) -> Any:
-        """Send a request; return its response, made whole if a dialect claims the request.
-
-        Raises what the other client's `send` raises.
-        """
-        return self._patched or self._send
-
-    @send.setter
-    def send(self, patched: Any) -> None:
-        self._patched = patched
-
-    @send.deleter
-    def send(self) -> None:
-        self._patched = None
-
-    @property
-    def is_closed(self) -> bool:
-        return self._closed or self.origin.is_closed
-
-    def build_request(self, *arguments: Any, **options: Any) -> httpx2.Request:
-        """Build a request with the origin's method, which its class may have overridden."""
-        request: httpx2.Request = self.origin.build_request(*arguments, **options)
-        # The SDKs turn what `send` raises into connection errors and try again; what is raised
-        # here, before that, reaches the caller as it is.
-        check_names(name for name, _ in request.headers.raw)
-        if HEADER in request.headers:
-            parse(request.headers[HEADER])
-        keeper = self._keeper
-        if keeper is not None and self.engine.claims(request.method, request.url.path):
-            keeper.check()
-        if (lane := LANE.get()) is not None and lane.streams:
-            request = as_stream(request, self.engine)
-        if self.prepare is not None:
-            Preparation.note(request, self.prepare)
-        return request
-
-    @property
-    def _keeper(self) -> Keeper | None:
-        return LANE.get() or cast("Keeper | None", self.engine.journal)
-
-    def __getattr__(self, name: str) -> Any:
-        # Called for names of the origin's own class, which httpx2's classes do not have.
-        return getattr(object.__getattribute__(self, "origin"), name)
-
-    def _probe(self, request: httpx2.Request, auth: httpx2.Auth) -> httpx2.Request | None:
-        """Return a copy of a claimed request, for `auth` to add its headers to; `None`: no need.
-
-        Limits and chains are kept by credential, and the key in the request may be a placeholder.
-        The caller's hooks and transports are not run on it: they may count, log or wait.
-        """
-        if type(auth) is httpx2.Auth or not isinstance(request.stream, httpx2.ByteStream):
-            return None  # the base class of `Auth` adds nothing
-        if self.engine.claims(request.method, request.url.path) is None:
-            return None
-        headers, content = request.headers, request.content
-        return httpx2.Request(request.method, request.url, headers=headers, content=content)
-
-    def _begin(self, request: httpx2.Request, leaving: httpx2.Request | None) -> Turn | None:
-        """Begin a turn for a request that a dialect claims; `None`: send the request as it is."""
-        if self._closed:
-            raise RuntimeError(CLOSED)
-        asked = take_override(request)
-        try:
-            dialect = self.engine.claims(request.method, request.url.path)
-            if dialect is None or not isinstance(request.stream, httpx2.ByteStream):
-                return None
-            # As a dict: each look-up in httpx2's headers is a linear search.
-            headers = dict(request.headers.items())
-            if "content-encoding" in headers:
-                return None
-            host, path = request.url.netloc.decode("ascii"), request.url.path
-            sent = headers
-            if leaving is not None and leaving is not request:
-                sent = dict(leaving.headers.items())
-            if (prepared := request.extensions.get(KEY)) is not None:
-                headers = dict(prepared.headers.items())
-            identity = {} if sent is headers else dict(sorted(sent.items() - headers.items()))
-            kinds = map(type, (self._transport, *self._mounts.values()))
-            seen = leaving is not None and self._plain and not self._event_hooks["request"]
-            client = "" if seen and _PLAIN.issuperset(kinds) else self._name
-            content = request.content
-            asking = Request(host, path, headers, content, identity=identity, client=client)
-            timeout = request.extensions.get("timeout", {}).get("read")
-            return self.engine.begin(dialect, asking, timeout, asked)
-        except Exception:
-            logger.exception("internal error: the request could not be read; it is sent unchanged")
-            return None
-
-    def _take_open(self) -> list[Any]:
-        """Mark the client as closed; return the streams that are still open."""
-        self._closed = True
-        streams = [stream for held in list(self.streams) if (stream := held()) is not None]
-        for stream in streams:
-            stream.abandoned = True
-        return streams
-
-
-class _PastSend(httpx2.BaseTransport):
-    """Heals requests that bypass `send` and use one of our client's transports directly.
-
-    openai's X.509 identity does so: it sends through a client of its own, bound to one origin.
-    """
-
-    def __init__(self, ours: HealingClient, transport: httpx2.BaseTransport) -> None:
-        self._client = HealingClient(httpx2.Client(transport=transport), ours.engine)
-        self._client.streams = ours.streams  # closed with it
-
-    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        return cast("httpx2.Response", self._client.send(request, stream=True, auth=None))
-
-
-class _PastSendAsync(httpx2.AsyncBaseTransport):
-    """The asynchronous twin of `_PastSend`."""
-
-    def __init__(self, ours: AsyncHealingClient, transport: httpx2.AsyncBaseTransport) -> None:
-        self._client = AsyncHealingClient(httpx2.AsyncClient(transport=transport), ours.engine)
-        self._client.streams = ours.streams  # closed with it
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        answer = await self._client.send(request, stream=True, auth=None)
-        return cast("httpx2.Response", answer)
-
-
-class HealingClient(_StandIn, httpx2.Client):
-    """Stands for another client: has its settings, sends through it, returns whole answers.
-
-    Closing it closes the streams it opened, and the other client only with `owned=True`.
-    """
-
-    def _send(
-        self, request: httpx2.Request, *, stream: bool = False, **options: Any
-    ) -> httpx2.Response:
-        turn = self._begin(request, self._leaving(request, options))
-        if turn is None:
-            return cast("httpx2.Response", self.origin.send(request, stream=stream, **options))
-        send: Callable[..., Any] = partial(self.origin.send, stream=True, **options)
-        if (lane := LANE.get()) is not None and turn.asked is not None:
-            send = partial(lane.send, turn.asked[1].refused, send)
-        session = HealedStream(turn, request, self.cookies, send)
-        self.streams.add(weakref.ref(session, self.streams.discard))
-        if lane is not None:
-            lane.session = session
-        if (keeper := self._keeper) is None:
-            kept, response = None, session.open()
-        else:
-            kept = begin_turn(keeper, turn, request.url.path)
-            response = self._journaled(session, turn, kept)
-        if not stream:
-            try:
-                if _gathers(request, response):
-                    for _ in response.iter_raw():
-                        pass
-                    _gathered(request, response, kept)
-                response.read()
-            except TruncatedAnswerError as error:
-                response.close()
-                _Refused.make(response, error)
-            except BaseException:
-                response.close()
-                raise
-        return response
-
-    def _journaled(
-        self, session: HealedStream, turn: Turn, kept: TurnLog | None
-    ) -> httpx2.Response:
-        """Open a turn; its answer is recorded in a journal if `kept` is not `None`."""
-        session.played = first_attempt(kept) or session.played
-        try:
-            response = session.open()
-            if kept is not None and response.stream is session:
-                response.stream = JournaledStream(session, turn, kept)
-            elif kept is not None and is_recorded(kept, response):
-                wait(kept.keep(response.read()))
-        except BaseException:
-            if kept is not None:
-                kept.leave()
-            raise
-        return response
-
-    def _leaving(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Request | None:
-        try:
-            auth = self._build_request_auth(request, options.get("auth", httpx2.USE_CLIENT_DEFAULT))
-            if (probe := self._probe(request, auth)) is None:
-                return request
-            with contextlib.closing(auth.sync_auth_flow(probe)) as flow:
-                leaving = next(flow)
-                while leaving is not probe and leaving.url != probe.url:  # a request for a token
-                    leaving = flow.send(self.origin.send(leaving, auth=None))
-        except Exception:  # it fails again when the request is sent, and is raised there
-            logger.info(_NO_AUTH, exc_info=True)
-            return None
-        return leaving
-
-    def _transport_for_url(self, url: httpx2.URL) -> httpx2.BaseTransport:
-        return _PastSend(self, super()._transport_for_url(url))
-
-    def close(self) -> None:
-        with contextlib.ExitStack() as closing:  # closes all of them even if one raises
-            if self._owned:
-                closing.callback(self.origin.close)
-            for stream in self._take_open():
-                closing.callback(stream.close)
-
-    def __enter__(self) -> HealingClient:
-        if self._closed:
-            raise RuntimeError(_REOPENED)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class AsyncHealingClient(_StandIn, httpx2.AsyncClient):
-    """The asynchronous twin of `HealingClient`."""
-
-    async def _send(
-        self, request: httpx2.Request, *, stream: bool = False, **options: Any
-    ) -> httpx2.Response:
-        begin = partial(self._begin, request, await self._leaving(request, options))
-        given = request.stream
-        large = isinstance(given, httpx2.ByteStream) and len(request.content) > _LARGE
-        turn = await anyio.to_thread.run_sync(begin) if large else begin()
-        if turn is None:
-            answer = await self.origin.send(request, stream=stream, **options)
-            return cast("httpx2.Response", answer)
-        send: Callable[..., Any] = partial(self.origin.send, stream=True, **options)
-        if (lane := LANE.get()) is not None and turn.asked is not None:
-            send = partial(lane.asend, turn.asked[1].refused, send)
-        session = AsyncHealedStream(turn, request, self.cookies, send)
-        self.streams.add(weakref.ref(session, self.streams.discard))
-        if (keeper := self._keeper) is None:
-            kept, response = None, await session.open()
-        else:
-            path = request.url.path
-            kept = await begin_turn_async(keeper, turn, path)
-            response = await self._journaled(session, turn, kept)
-        if not stream:
-            try:
-                if _gathers(request, response):
-                    async for _ in response.aiter_raw():
-                        pass
-                    _gathered(request, response, kept)
-                await response.aread()
-            except TruncatedAnswerError as error:
-                await response.aclose()
-                _Refused.make(response, error)
-            except BaseException:
-                await response.aclose()
-                raise
-        return response
-
-    async def _journaled(
-        self, session: AsyncHealedStream, turn: Turn, kept: TurnLog | None
-    ) -> httpx2.Response:
-        session.played = first_attempt(kept) or session.played
-        try:
-            response = await session.open()
-            if kept is not None and response.stream is session:
-                response.stream = AsyncJournaledStream(session, turn, kept)
-            elif kept is not None and is_recorded(kept, response):
-                done = kept.keep(await response.aread())
-                with anyio.CancelScope(shield=True):
-                    await anyio.to_thread.run_sync(wait, done)
-        except BaseException:
-            if kept is not None:
-                kept.leave()
-            raise
-        return response
-
-    async def _leaving(
-        self, request: httpx2.Request, options: dict[str, Any]
-    ) -> httpx2.Request | None:
-        try:
-            auth = self._build_request_auth(request, options.get("auth", httpx2.USE_CLIENT_DEFAULT))
-            if (probe := self._probe(request, auth)) is None:
-                return request
-            async with contextlib.aclosing(auth.async_auth_flow(probe)) as flow:
-                leaving = await anext(flow)
-                while leaving is not probe and leaving.url != probe.url:
-                    leaving = await flow.asend(await self.origin.send(leaving, auth=None))
-        except Exception:
-            logger.info(_NO_AUTH, exc_info=True)
-            return None
-        return leaving
-
-    def _transport_for_url(self, url: httpx2.URL) -> httpx2.AsyncBaseTransport:
-        return _PastSendAsync(self, super()._transport_for_url(url))
-
-    async def aclose(self) -> None:
-        async with contextlib.AsyncExitStack() as closing:
-            if self._owned:
-                closing.push_async_callback(self.origin.aclose)
-            for stream in self._take_open():
-                closing.push_async_callback(stream.aclose)
-
-    async def __aenter__(self) -> AsyncHealingClient:
-        if self._closed:
-            raise RuntimeError(_REOPENED)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()

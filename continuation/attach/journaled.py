@@ -16,9 +16,9 @@ from typing import Any, Protocol, TypeAlias
 import anyio
 import httpx2
 
-from continuation.dialect import ProviderRequest
 from continuation.engine.turn import Turn
 from continuation.ledger import Ledger
+from continuation.providers.contract import ProviderRequest
 from continuation.reports.report import NotDurable
 from continuation.types import ClassifiedError, Head, Outcome
 
@@ -62,9 +62,7 @@ class Keeper(Protocol):
         """Note that a write failed; return why, and what to do about it."""
         ...
 
-    def begin(
-        self, form: str | None, request: ProviderRequest, *, framed: bool
-    ) -> TurnLog | None: ...
+    def begin(self, form: str, request: ProviderRequest, *, framed: bool) -> TurnLog | None: ...
 
 
 class PacedCall(Keeper, Protocol):

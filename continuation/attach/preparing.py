@@ -12,21 +12,20 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple, cast
 
 import httpx2
 
+from continuation.attach.steps import Steps, awaited, called
 from continuation.config import take as take_override
+from continuation.registry import shapes
 
 KEY = "continuation.preparation"
 """Key of a request's `Preparation` in its extensions."""
-_TOKENS = frozenset({"authorization", "api-key", "x-api-key"})
 _STAND_IN = "Bearer workload-identity-auth"
 """The placeholder of a workload identity's token in openai's requests until they are sent."""
-Steps = Generator[Any, Any, Any]
-"""Yields what hooks return, an awaitable for an asynchronous client; is sent its result."""
 
 
 class Preparation(NamedTuple):
@@ -53,7 +52,7 @@ def follow(client: Any) -> None:
     if "_prepare_request" in vars(client):  # a copy of such a client
         return
     prepare_options, prepare_request = client._prepare_options, client._prepare_request  # noqa: SLF001
-    drive = _awaited if inspect.iscoroutinefunction(prepare_request) else _called
+    drive = awaited if inspect.iscoroutinefunction(prepare_request) else called
 
     def options(given: Any) -> Steps:
         before = copy.copy(given)
@@ -109,28 +108,11 @@ def _exchanged(client: Any, request: httpx2.Request) -> Any:
 def _fresh(before: Any, prepared: Any) -> dict[str, str]:
     """Return the credentials that a hook added to a call's headers or changed there, by name."""
     was, now = (_headers(options) for options in (before, prepared))
-    return {name: text for name, text in now.items() if was.get(name) != text and name in _TOKENS}
+    names = {"authorization", "api-key"} | {each.key_header.decode() for each in shapes().values()}
+    return {name: text for name, text in now.items() if was.get(name) != text and name in names}
 
 
 def _headers(options: Any) -> dict[str, str]:
     given: object = getattr(options, "headers", None)  # may be the SDK's `NotGiven`
     items = cast("Mapping[str, object]", given).items() if isinstance(given, Mapping) else ()
     return {name.lower(): value for name, value in items if isinstance(value, str)}
-
-
-def _called(steps: Steps) -> Any:
-    value = None
-    while True:
-        try:
-            value = steps.send(value)
-        except StopIteration as end:
-            return end.value
-
-
-async def _awaited(steps: Steps) -> Any:
-    value = None
-    while True:
-        try:
-            value = await steps.send(value)
-        except StopIteration as end:
-            return end.value

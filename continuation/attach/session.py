@@ -15,7 +15,6 @@ import httpx2
 
 from continuation.attach.journaled import FOREIGN_ANSWER, GATHERED, ReplayedAnswer
 from continuation.attach.preparing import KEY, Preparation
-from continuation.dialect import Feed
 from continuation.engine.commands import (
     Attach,
     Command,
@@ -28,6 +27,7 @@ from continuation.engine.commands import (
     StreamBody,
 )
 from continuation.engine.turn import Engine, Turn
+from continuation.providers.contract import Feed
 from continuation.types import AttemptResult, Enough, Outcome, Outgoing, Request
 
 logger = logging.getLogger("continuation")

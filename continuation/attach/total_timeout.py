@@ -9,24 +9,20 @@ from typing import Any, cast
 import anyio
 import httpx2
 
+from continuation.attach.stand_in import StandIn
+
 _DEADLINE = "continuation.deadline"
 """Key in a request's extensions, which later attempts copy: a turn has one deadline."""
 
 
-class TotalTimeout(httpx2.AsyncClient):
+class TotalTimeout(StandIn, httpx2.AsyncClient):
     """Stands for another client; a call's read timeout bounds all attempts of the call together.
 
     After that time it raises `TimeoutError`, as aiohttp does. Only calls of a method (a path that
     ends in `models/m:method`) are bounded: uploads and the like never went through aiohttp.
     """
 
-    __slots__ = ("origin",)
-
-    def __init__(self, origin: httpx2.AsyncClient) -> None:
-        # Not super().__init__: it would open a second pool of connections.
-        self.__dict__ = origin.__dict__
-        self.origin = origin
-        """The client this one stands for."""
+    origin: httpx2.AsyncClient
 
     def build_request(self, *arguments: Any, **options: Any) -> httpx2.Request:
         return self.origin.build_request(*arguments, **options)

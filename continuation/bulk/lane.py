@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from continuation.answer.given import Given
-from continuation.engine.attempts import capped, retry_after
+from continuation.engine.waits import capped, retry_after
 from continuation.types import ErrorKind, Head
 from continuation.wire.json_values import dumps
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     import httpx2
 
     from continuation.attach.journaled import Refused, TurnLog
-    from continuation.dialect import ProviderRequest
     from continuation.journal import Journal
     from continuation.ledger import Ledger
+    from continuation.providers.contract import ProviderRequest
 
 logger = logging.getLogger("continuation")
 
@@ -146,17 +146,16 @@ class Lane:
     def failed(self, error: BaseException) -> str:
         return "" if self.journal is None else self.journal.failed(error)
 
-    def begin(self, form: str | None, request: ProviderRequest, *, framed: bool) -> TurnLog | None:
+    def begin(self, form: str, request: ProviderRequest, *, framed: bool) -> TurnLog | None:
         turn: TurnLog | None = None
         if self.journal is not None:
             try:
                 turn = self.journal.begin(form, request, framed=framed, once=True)
             except Exception as error:  # the answer is assembled all the same
                 self.failed(error)
-        codec = getattr(request, "codec", None)
-        if turn is not None or codec is None or not self.streams:
+        if turn is not None or not self.streams:
             return turn
-        return Gathered(codec(), framed=framed)
+        return Gathered(request.codec(), framed=framed)
 
     # --- when it is sent --------------------------------------------------------------------------
 

@@ -1,10 +1,7 @@
 """Reads and writes requests and results as lines of JSON, in the forms of the batch APIs.
 
-| | a request | its result |
-|---|---|---|
-| Anthropic | `custom_id`, `params` | `custom_id`, `result.message` |
-| OpenAI | `custom_id`, `body` | `custom_id`, `response.body` |
-| Gemini | `key` (or `metadata.key`), `request` | the same, `response` |
+In a line, the request and the answer stand at the places that the formats' shapes name. Its id is
+in `custom_id`, `key`, `metadata.key` or `id`.
 """
 
 from __future__ import annotations
@@ -12,31 +9,23 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from functools import cache, reduce
+from functools import reduce
 from typing import Any
 
 from continuation.attach.elsewhere import body_of
-from continuation.registry import dialects
-from continuation.types import Json, Stop
-from continuation.wire.json_values import as_int, as_json, as_text, objects
+from continuation.providers.contract import Shape
+from continuation.registry import shapes
+from continuation.types import Json
+from continuation.wire.json_values import as_int, as_json, as_text
 
 _ID = ("custom_id", "key", "id")
-_TURNS = frozenset({"messages", "input", "contents"})
-"""Fields of a bare request: beside one of them, `metadata` is part of the request."""
-_REQUEST = ("params", "body", "request")
-_PATHS = (("result", "message"), ("response", "body"), ("response",))
-"""The paths at which a line of results may have its answer."""
-_ANSWERS = frozenset({"content", "choices", "output", "candidates"})
-"""Fields by which an answer is recognised: it has one of these."""
-_REASONS = ("stop_reason", "finish_reason", "finishReason")
-_PARTS = ("content", "parts")
 
 
 def request_in(line: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the id of a line, `""` without one, and the request in it."""
     request = dict(line)
-    for key in _REQUEST:
-        if inner := as_json(request.get(key)):
+    for shape in shapes().values():
+        if inner := as_json(request.get(shape.batch_request)):
             return id_of(request), inner
     return _id_text(request.pop("id", "")), request
 
@@ -62,7 +51,9 @@ def _lasting(value: object) -> str:
 
 def id_of(line: Json) -> str:
     """Return the id of a line of a batch API or of our own output; `""` without one."""
-    metadata = {} if _TURNS & line.keys() else as_json(line.get("metadata"))
+    # Beside the turns of a bare request, `metadata` is part of the request.
+    is_bare = any(shape.turns in line for shape in shapes().values())
+    metadata = {} if is_bare else as_json(line.get("metadata"))
     ids: list[object] = [*(line.get(name) for name in _ID), metadata.get("key")]
     return next((text for each in ids if (text := _id_text(each))), "")
 
@@ -80,17 +71,12 @@ def answer_in(line: Json) -> Json | None:
 
 def is_cut(answer: Json) -> bool:
     """Whether an answer states that it was truncated; of several choices, whether one does."""
-    holders = [answer, *objects(answer.get("choices")), *objects(answer.get("candidates"))]
-    reasons = {as_text(holder.get(key)).lower() for holder in holders for key in _REASONS}
-    return answer.get("status") == "incomplete" or not reasons.isdisjoint(_truncated())
+    return any(shape.is_truncated(answer) for shape in shapes().values())
 
 
-@cache
-def _truncated() -> set[str]:
-    """Return the stop reasons of all formats that mean a full output limit or context window."""
-    stops = [getattr(dialect, "stops", {}) for dialect in dialects()]
-    cut = {Stop.LENGTH, Stop.WINDOW}
-    return {word.lower() for words in stops for word, stop in words.items() if stop in cut}
+def _shape(answer: Json) -> Shape | None:
+    """Return the format of an answer; `None`: it is none."""
+    return next((shape for shape in shapes().values() if shape.is_answer(answer)), None)
 
 
 def failure_in(line: Json) -> str:
@@ -108,14 +94,16 @@ def failure_in(line: Json) -> str:
 def with_answer(line: Json, answer: Json) -> Json:
     """Return a line of results with its answer replaced."""
     located = _answer(line)
-    outer, *inner = located[0] if located else _PATHS[-1]
+    if located is None:
+        return line
+    outer, *inner = located[0]
     return {**line, outer: {**as_json(line[outer]), inner[0]: answer} if inner else answer}
 
 
 def _answer(line: Json) -> tuple[tuple[str, ...], Json] | None:
-    for path in _PATHS:
+    for path in {shape.batch_answer: None for shape in shapes().values() if shape.batch_answer}:
         answer = reduce(lambda value, key: as_json(value.get(key)), path, line)
-        if not _ANSWERS.isdisjoint(answer):
+        if _shape(answer) is not None:
             return path, answer
     return None
 
@@ -127,11 +115,5 @@ def answer_json(answer: object) -> Json:
 
 def text_of(answer: Json) -> str:
     """Return the visible text of an answer's JSON."""
-    for key, inner in (("choices", "message"), ("candidates", "content")):
-        if choices := objects(answer.get(key)):
-            answer = as_json(choices[0].get(inner))
-    if isinstance(text := answer.get("content"), str):
-        return text
-    items = [item for item in objects(answer.get("output")) if item.get("type") == "message"]
-    parts = [part for item in (answer, *items) for key in _PARTS for part in objects(item.get(key))]
-    return "".join(as_text(part.get("text")) for part in parts if not part.get("thought"))
+    shape = _shape(answer)
+    return "" if shape is None else shape.text(answer)

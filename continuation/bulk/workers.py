@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from continuation.attach.common import name_of
-from continuation.attach.elsewhere import door_of, finished, healing, is_async, method
+from continuation.attach.elsewhere import finished, healing, is_async, method, shape_for
 from continuation.attach.journaled import LANE
 from continuation.bulk import BatchResult
 from continuation.bulk.lane import Lane, Pace, StoppedError
@@ -157,7 +157,7 @@ class Batch:
         """Make the call; return the answer, or for an asynchronous client an awaitable of it."""
         if item.answer is not None:
             return finished(self._client, item.request, item.answer)
-        return method(self._client, door_of(self._client, item.request), item.request)()
+        return method(self._client, shape_for(self._client, item.request), item.request)()
 
     def _open_session(self, item: Item) -> Journal | None:
         """Open the request's own session; blocks, so not to be called in an event loop.

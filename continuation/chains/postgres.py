@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
@@ -26,7 +25,8 @@ from continuation.chains.stores import (
     decode,
     rows,
 )
-from continuation.wire.postgres import Connection, address, connect
+from continuation.stores import postgres
+from continuation.stores.postgres import Connection
 
 logger = logging.getLogger("continuation")
 T = TypeVar("T")
@@ -103,26 +103,18 @@ class PostgresStore:
         `patience`, and `now` is a clock in seconds. Raises ValueError for a bound below 1.
         """
         check_bounds(max_entries=max_entries, max_bytes=max_bytes, max_age=max_age)
-        self._address = address(url)
         self._most, self._room, self._age, self._now = max_entries, max_bytes, max_age, now
         self._patience = patience
         self._salt = b""
         self._warned = False
-        self._begin()
-
-    def _begin(self) -> None:
-        self._open = True
-        self._process = os.getpid()
-        self._idle: list[Connection] = []
-        self._lock = threading.Lock()
-        self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._pool = postgres.Pool(url, self._prepare, most=MOST_CONNECTIONS, patience=patience)
 
     def get(self, key: Key) -> Entry | None:
         def find(connection: Connection) -> Entry | None:
             row = connection.execute(_GET, (key.digest(self._salt),)).fetchone()
             return decode(row[1]) if row and row[0] >= self._now() - self._age else None
 
-        return self._run(find) if self._open else None
+        return self._run(find) if self._pool.is_open else None
 
     def put(self, entries: Mapping[Key, Entry | None]) -> bool:
         until = time.monotonic() + self._patience
@@ -144,93 +136,34 @@ class PostgresStore:
             return True
 
         try:
-            return self._open and self._run(keep)
+            return self._pool.is_open and self._run(keep)
         except StoreDown:
             return False
 
     def close(self) -> None:
-        with self._lock:
-            self._open = False
-            idle, self._idle = self._idle, []
-        if self._process == os.getpid():
-            for connection in idle:
-                connection.close()
-
-    # --- connections ---------------------------------------------------------------------------
+        self._pool.close()
 
     def _run(self, work: Callable[[Connection], T]) -> T:
-        """Run `work`; again on another connection if an idle one turns out to be broken.
-
-        Raises StoreDown for any error of the database.
-        """
-        if self._process != os.getpid():  # after a fork: they are the parent's
-            _left_behind.append(self._idle)
-            self._begin()
-        if not self._free.acquire(timeout=self._patience):
-            raise StoreDown("all connections are busy")
+        """Run `work` on a connection. Raises StoreDown for any error of the database."""
         try:
-            done = None
-            while done is None:
-                done = self._tried(work)
-            self._warned = False
-            return done[0]
+            done = self._pool.run(work)
+        except postgres.Busy as error:
+            raise StoreDown("all connections are busy") from error
         except psycopg.Error as error:
             self._warn(error)
             raise StoreDown(type(error).__name__) from error
-        finally:
-            self._free.release()
-
-    def _tried(self, work: Callable[[Connection], T]) -> tuple[T] | None:
-        """Run `work` on one connection, which is kept on success; `None`: it was broken before."""
-        with self._lock:
-            idle = self._idle.pop() if self._idle else None
-        connection = idle or self._connect()
-        try:
-            done = work(connection)
-        except BaseException as error:
-            broken = connection.broken
-            connection.close()
-            if idle is not None and broken and isinstance(error, psycopg.Error):
-                return None
-            raise
-        with self._lock:
-            reusable = self._open
-            if reusable:
-                self._idle.append(connection)
-        if not reusable:
-            connection.close()
-        return (done,)
-
-    def _connect(self) -> Connection:
-        connection = connect(self._address)
-        try:
-            self._prepare(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        self._warned = False
+        return done
 
     def _prepare(self, connection: Connection) -> None:
-        """Create or upgrade the tables: in one transaction, one process at a time."""
-        with connection.transaction():
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-            version = 0
-            table = connection.execute("SELECT to_regclass('continuation_schema')").fetchone()
-            if table == (None,):
-                connection.execute("CREATE TABLE continuation_schema (version integer NOT NULL)")
-            elif row := connection.execute("SELECT version FROM continuation_schema").fetchone():
-                version = row[0]
+        """Create or upgrade the tables, and read the key of the digests."""
+        with postgres.transaction(connection):
+            version = postgres.migrate(connection, "continuation_schema", _LOCK, MIGRATIONS)
             if version > len(MIGRATIONS):
                 raise psycopg.NotSupportedError(
                     f"its tables are of version {version}, and this program knows {len(MIGRATIONS)}"
                     "; update it, or name another database"
                 )
-            for migration in MIGRATIONS[version:]:
-                connection.execute(migration)
-            if version < len(MIGRATIONS):
-                connection.execute("DELETE FROM continuation_schema")
-                statement = "INSERT INTO continuation_schema VALUES (%s)"
-                connection.execute(statement, (len(MIGRATIONS),))
             if not version:
                 connection.execute("INSERT INTO continuation_salt VALUES (%s)", (os.urandom(16),))
             salt = connection.execute("SELECT salt FROM continuation_salt").fetchone()
@@ -241,10 +174,5 @@ class PostgresStore:
         """Log the first error since it last worked; without its text if that may quote content."""
         level = logging.DEBUG if self._warned else logging.WARNING
         self._warned = True
-        safe = isinstance(error, (psycopg.NotSupportedError, psycopg.OperationalError))
-        reason = str(error).strip() if safe else type(error).__name__
+        reason = postgres.reason(error)
         logger.log(level, 'chain store unavailable: store=PostgreSQL reason="%s"', reason)
-
-
-# A connection must not be closed, nor collected, in a process that was forked from its own.
-_left_behind: list[object] = []

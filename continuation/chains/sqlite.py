@@ -12,20 +12,18 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
 from continuation.chains.stores import MONTH, Entry, Key, StoreDown, check_bounds, decode, rows
+from continuation.stores import leave_behind, sqlite
 
 logger = logging.getLogger("continuation")
 T = TypeVar("T")
 EntryRow: TypeAlias = "tuple[bytes, bytes | None]"
 
-_APPLICATION: Final = 0x636F6E74
-"""SQLite's application id: "cont"."""
-_VERSION: Final = 1
 _PAGE: Final = 4096
 _SPARE: Final = 16
 """Pages kept free for what a tree needs while it grows."""
@@ -36,13 +34,14 @@ _AT_ONCE: Final = 1000
 """The most expired entries that one `put` deletes, so that none takes long."""
 _ALL: Final = 2**62
 
-_SCHEMA: Final = (
-    "CREATE TABLE entries (n INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE,"
-    " created REAL NOT NULL, entry BLOB NOT NULL)",
-    "CREATE TABLE salt (salt BLOB NOT NULL)",
-    f"PRAGMA application_id = {_APPLICATION}",
-    f"PRAGMA user_version = {_VERSION}",
+_MIGRATIONS: Final = (
+    """
+    CREATE TABLE entries (n INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE,
+        created REAL NOT NULL, entry BLOB NOT NULL);
+    CREATE TABLE salt (salt BLOB NOT NULL);
+    """,
 )
+"""Statements that lead from each version of the tables to the next; the first makes version 1."""
 _GET: Final = "SELECT created, entry FROM entries WHERE digest = ?"
 # Both at once, without subqueries, would read the whole table.
 _ENDS: Final = "SELECT (SELECT min(n) FROM entries), (SELECT max(n) FROM entries)"
@@ -51,8 +50,6 @@ _EXPIRE: Final = (  # entries are nearly in order of age: stop at the first that
     f"(SELECT n FROM entries WHERE created >= :oldest ORDER BY n LIMIT 1), {_ALL})"
 )
 
-# A connection must not be closed, nor collected, in a process that was forked from its own.
-_left_behind: list[object] = []
 _HEADER = b"SQLite format 3\0"
 
 
@@ -115,7 +112,7 @@ class SqliteStore:
         def keep(connection: sqlite3.Connection) -> bool:
             entry_rows = rows(entries, self._salt, self._pages * _PAGE)
             now = self._now()
-            with _transaction(connection):
+            with sqlite.transaction(connection, patience=0):
                 connection.executemany(
                     "DELETE FROM entries WHERE digest = ?", ((d,) for d, _ in entry_rows)
                 )
@@ -158,8 +155,8 @@ class SqliteStore:
         size = sum(len(data or b"") + _PER_ENTRY for _, data in entry_rows)
         needed, batch = size * 5 // 4 // _PAGE + _SPARE, 16
         while first <= last:
-            used = _number(connection, "page_count") - _number(connection, "freelist_count")
-            if used + needed <= self._pages:
+            free = self._pages - sqlite.pragma(connection, "page_count")
+            if free + sqlite.pragma(connection, "freelist_count") >= needed:
                 return
             first += batch
             batch *= 2
@@ -177,7 +174,7 @@ class SqliteStore:
                 self._give_up(error)
                 return
             except sqlite3.Error as error:
-                if not _is_damage(error):
+                if not sqlite.is_damage(error):
                     self._warn(error)
                     return
                 self._set_aside()
@@ -190,12 +187,7 @@ class SqliteStore:
         os.close(file)
         if head.strip(b"\0") and head != _HEADER:  # a mistyped name must not cost anybody a file
             raise NotOursError("it is not an SQLite database")
-        connection = sqlite3.connect(
-            self._path,
-            timeout=self._patience,
-            isolation_level=None,
-            check_same_thread=False,  # `_lock` guards it
-        )
+        connection = sqlite.connect(self._path, sqlite3.Connection, patience=self._patience)
         try:
             self._prepare(connection)
         except BaseException:
@@ -205,16 +197,15 @@ class SqliteStore:
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         """Make sure that the file is ours before anything in it is changed."""
-        with _transaction(connection):
-            if not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-                for statement in _SCHEMA:
-                    connection.execute(statement)
-                connection.execute("INSERT INTO salt VALUES (?)", (os.urandom(16),))
-            elif _number(connection, "application_id") != _APPLICATION:
+        with sqlite.transaction(connection, patience=0):
+            version = sqlite.version(connection)
+            if version is None:
                 raise NotOursError("it belongs to another program")
-            elif _number(connection, "user_version") != _VERSION:
+            if version not in {0, len(_MIGRATIONS)}:
                 message = "it belongs to another version of this program; delete it to start again"
                 raise NotOursError(message)
+            if not sqlite.migrate(connection, _MIGRATIONS):
+                connection.execute("INSERT INTO salt VALUES (?)", (os.urandom(16),))
         self._path.chmod(0o600)
         for setting in (
             "synchronous = NORMAL",
@@ -225,10 +216,10 @@ class SqliteStore:
             connection.execute(f"PRAGMA {setting}")
         with suppress(sqlite3.OperationalError):  # another process uses it: then it is WAL already
             connection.execute("PRAGMA journal_mode = WAL")
-        with _transaction(connection):
+        with sqlite.transaction(connection, patience=0):
             connection.execute(_EXPIRE, {"most": _ALL, "oldest": self._now() - self._age})
             self._make_room(connection, [])
-        if _number(connection, "page_count") > self._pages:  # the bound was larger once
+        if sqlite.pragma(connection, "page_count") > self._pages:  # the bound was larger once
             connection.execute("VACUUM")
             connection.execute(f"PRAGMA max_page_count = {self._pages}")
         self._salt = connection.execute("SELECT salt FROM salt").fetchone()[0]
@@ -253,7 +244,7 @@ class SqliteStore:
                 try:
                     return work(self._connection)
                 except sqlite3.Error as error:
-                    if not _is_damage(error):
+                    if not sqlite.is_damage(error):
                         self._warn(error)
                         raise
                     self._set_aside()
@@ -261,7 +252,7 @@ class SqliteStore:
 
     def _leave_behind(self) -> None:
         """After a fork: give up connection and lock, which belong to the parent process."""
-        _left_behind.append(self._connection)
+        leave_behind(self._connection)
         self._connection = None
         self._lock = threading.Lock()
         self._process = os.getpid()
@@ -293,27 +284,3 @@ class SqliteStore:
         level = logging.DEBUG if self._warned else logging.WARNING
         self._warned = True
         logger.log(level, 'chain store unavailable: store=%s reason="%s"', self._path, error)
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Generator[None]:
-    """Run a transaction that may write from its beginning, so that no statement is refused."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        with suppress(sqlite3.Error):
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _number(connection: sqlite3.Connection, pragma: str) -> int:
-    number: int = connection.execute(f"PRAGMA {pragma}").fetchone()[0]
-    return number
-
-
-def _is_damage(error: sqlite3.Error) -> bool:
-    """Whether the file itself is damaged, rather than in use elsewhere or on a full disk."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

@@ -112,7 +112,7 @@ class _Parser(argparse.ArgumentParser):
         found = list[str]()
         for action in self._actions:
             found += action.option_strings
-            below: object = getattr(action, "choices", None)  # of subcommands: name -> parser
+            below: object = action.choices  # of subcommands: name -> parser
             if isinstance(below, dict):
                 parsers = cast("dict[str, _Parser]", below).values()
                 found += [option for parser in parsers for option in parser.option_strings()]

@@ -14,7 +14,7 @@ from typing import Any
 from continuation.cli.exits import CommandError, Commands, Exit, reason
 from continuation.cli.screen import print_json, screen
 from continuation.config import ENVIRONMENT, FILE_NAME, Config, examine, load
-from continuation.config.gateway import BUILT_IN
+from continuation.config.gateway import built_in
 from continuation.policy import check, read_value, without_password
 from continuation.reports.account import plural
 
@@ -128,8 +128,8 @@ def describe_config(path: Path, who: str, config: Config) -> str:
     """Describe a file without mistakes: how many keys, vendors and upstreams it has."""
     keys = sum(len(layer.values) for layer in config.layers)
     counts = [plural(keys, "key"), plural(len(config.vendors), "vendor")]
-    built_in = BUILT_IN.values()
-    if of_its_own := sum(each not in built_in for each in config.gateway.upstreams.values()):
+    provided = built_in().values()
+    if of_its_own := sum(each not in provided for each in config.gateway.upstreams.values()):
         counts.append(plural(of_its_own, "upstream"))
     return f"{path} ({who}): {', '.join(counts)}"
 

@@ -16,13 +16,14 @@ import jiter
 
 import continuation
 from continuation.cli.exits import CommandError, Commands, Exit, positive, reason
-from continuation.cli.formats import End, OnDelta, Prompt, choose, names, offered
+from continuation.cli.formats import Sdk, choose, errors_of, names, offered
 from continuation.cli.live import Live
 from continuation.cli.refusals import explain
 from continuation.cli.screen import print_json, screen
 from continuation.cli.words import describe, limited
 from continuation.limits import find
 from continuation.policy import PolicyKeys
+from continuation.providers.sdk import End, OnDelta, Prompt
 from continuation.reports.account import costs, made, number
 from continuation.reports.report import (
     Escalating,
@@ -40,7 +41,6 @@ Show a truncated answer being completed. The command starts a simulated provider
 whose model recites a file and is truncated several times. It calls the provider with the real SDK,
 unwrapped and wrapped, and proves that the wrapped answer equals the file, byte for byte. It needs
 no key, and nothing leaves the machine."""
-_DEFAULT_DIALECT = "anthropic"
 _MANNER = "anchor"
 _LONG_MODULES = ("_pydecimal", "pydoc_data.topics")
 _SMALLEST = 256
@@ -104,7 +104,7 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--dialect",
         choices=names(),
-        help=f"choose the wire format (default: from the model, else {_DEFAULT_DIALECT})",
+        help=f"choose the wire format (default: from the model, else {names()[0]})",
     )
     parser.set_defaults(command=run)
 
@@ -127,7 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
         # A simulated model does not retire.
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
-            with driver.sdk.simulated(simulator.url) as client:
+            with Sdk(driver.sdk).simulated(simulator.url) as client:
                 out.line(f"1. {made}, unwrapped", "bold")
                 demo.unwrapped(client)
                 out.line()
@@ -135,7 +135,7 @@ def run(arguments: argparse.Namespace) -> int:
                 if out.live:
                     simulator.scenario = demo.paced()
                 equal = demo.wrapped(client)
-        except driver.errors as error:
+        except errors_of(driver) as error:
             message = explain(error, simulator.url, driver.sdk.keys[0])
             raise CommandError(message, Exit.PROVIDER) from error
     print_json(demo.document)
@@ -163,7 +163,7 @@ class Demo:
     """
 
     def __init__(self, arguments: argparse.Namespace) -> None:
-        fallback = arguments.dialect or _DEFAULT_DIALECT
+        fallback = arguments.dialect or names()[0]
         driver = choose(arguments.dialect, arguments.model or "") or choose(fallback, "")
         assert driver is not None  # argparse accepts only offered names; the default is one
         self.format = driver
@@ -205,8 +205,9 @@ class Demo:
             )
             raise ValueError(message)
         ceiling: int | None
-        if self.huge and self.format.name == "gemini":
-            message = "--huge: Gemini does not send truncated calls; choose another --dialect"
+        if self.huge and not self.format.sends_truncated_calls:
+            title = self.format.title
+            message = f"--huge: {title} does not send truncated calls; choose another --dialect"
             raise ValueError(message)
         if self.huge:
             ceiling = self.limit = limit or max(_SMALLEST, whole // 3)
@@ -226,7 +227,7 @@ class Demo:
 
     def provider(self, scenario: Scenario) -> Simulator:
         """Return the simulated provider, and write what it simulates."""
-        sdk = f"{self.format.sdk.name} {self.format.sdk.version}"  # raises if it is missing
+        sdk = f"{self.format.sdk.name} {Sdk(self.format.sdk).version}"  # raises if it is missing
         try:
             simulator = Simulator(self.path, scenario)
         except OSError as error:

@@ -18,10 +18,11 @@ import httpx2
 import continuation
 from continuation.cli.config import describe_config, find_config, unreadable
 from continuation.cli.exits import Commands, Exit
-from continuation.cli.formats import End, FormatDriver, OnDelta, Prompt, offered
+from continuation.cli.formats import Sdk, offered
 from continuation.cli.screen import print_json, screen
 from continuation.config import Config, examine
 from continuation.policy import is_url
+from continuation.providers.sdk import End, OnDelta, Prompt, SdkDriver
 from continuation.reports.account import plural
 
 _DESCRIPTION = """\
@@ -140,7 +141,7 @@ def _examination(named: str | None, journal: str | None) -> Iterator[Finding]:
     yield from _surroundings()
     yield from _journal(journal)
     # Each format whose SDK is installed; without any SDK there is nothing to test with.
-    available = [one for one in offered() if one.sdk.installed]
+    available = [one for one in offered() if Sdk(one.sdk).installed]
     if not available:
         names = ", ".join(dict.fromkeys(one.sdk.name for one in offered()))
         yield "note", "self-test", f"not run, because no SDK is installed; install one of {names}"
@@ -197,8 +198,8 @@ def _journal(named: str | None) -> Iterator[Finding]:
         return
     import sqlite3  # some builds of Python have none
 
-    from continuation.journal.sqlite import NETWORKS, file_system
     from continuation.journal.store import kind_of
+    from continuation.stores.sqlite import NETWORKS, file_system
 
     try:
         kind_of("agent.db" if named is None else named)
@@ -244,14 +245,14 @@ def _server(url: str) -> Finding:
 _TESTS = ("cut-text", "cut-call", "thinking-eats-all", "drop", "mislabelled")
 
 
-def _self_test(one: FormatDriver, config: Config) -> Iterator[Finding]:
+def _self_test(one: SdkDriver, config: Config) -> Iterator[Finding]:
     """Heal truncated answers; yield one finding for all healed ones, one for each failure."""
     from continuation.testing import simulate
 
     faults: dict[str, str | None] = {}
     for name in _TESTS:
         try:
-            with simulate(name) as rehearsal, one.sdk.simulated(rehearsal.url) as bare:
+            with simulate(name) as rehearsal, Sdk(one.sdk).simulated(rehearsal.url) as bare:
                 faults[name] = _heal(one, bare, rehearsal.answer, config)
         except Exception as error:  # any error is reported, and the other tests still run
             faults[name] = _describe_error(error)
@@ -262,7 +263,7 @@ def _self_test(one: FormatDriver, config: Config) -> Iterator[Finding]:
             yield "FAIL", "self-test", f"{one.name}: {name}: {wrong}"
 
 
-def _clouds(available: list[FormatDriver], config: Config) -> Iterator[Finding]:
+def _clouds(available: list[SdkDriver], config: Config) -> Iterator[Finding]:
     """Heal one answer through each cloud's client; the simulator checks its signatures."""
     from continuation.testing import simulate
 
@@ -288,7 +289,7 @@ def _clouds(available: list[FormatDriver], config: Config) -> Iterator[Finding]:
         yield "FAIL" if wrong else "ok", "cloud", what
 
 
-def _heal(one: FormatDriver, bare: Any, answer: str, config: Config) -> str | None:
+def _heal(one: SdkDriver, bare: Any, answer: str, config: Config) -> str | None:
     """Request an answer that is truncated; return what is wrong with the result, None if whole."""
     text: list[str] = []
     with continuation.watch() as turns:

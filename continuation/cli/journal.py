@@ -207,9 +207,11 @@ def _resume(arguments: argparse.Namespace) -> Listing:
 def _export(arguments: argparse.Namespace) -> Listing:
     with _opened(arguments) as (one, journal):
         turns = journal.history(arguments.dialect)
-    from continuation.journal.forms import TURN_FIELDS
+    from continuation.registry import shapes
 
-    body = {"model": one.model, TURN_FIELDS.get(one.dialect, "messages"): turns}
+    shape = shapes().get(one.dialect)
+    key = "messages" if shape is None else shape.turns  # a session without an answer has no format
+    body = {"model": one.model, key: turns}
     return [(json.dumps(body, indent=2, ensure_ascii=False), "")], body
 
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from continuation.bulk.lines import RequestIds
 from continuation.cli.exits import CommandError, Exit, reason
-from continuation.cli.formats import Prompt
 from continuation.policy import Policy, without_password
+from continuation.providers.sdk import Prompt
 from continuation.reports.account import plural
 
 if TYPE_CHECKING:
-    from continuation.dialect import ProviderRequest
     from continuation.journal import Journal
+    from continuation.providers.contract import ProviderRequest
 
 
 class Kept:
@@ -37,7 +37,7 @@ class Kept:
     def failed(self, error: BaseException) -> str:
         return self._journal.failed(error)
 
-    def begin(self, form: str | None, request: ProviderRequest, *, framed: bool) -> Any:
+    def begin(self, form: str, request: ProviderRequest, *, framed: bool) -> Any:
         return self._journal.begin(form, request, framed=framed, once=True)
 
     def save(self) -> None:

@@ -28,7 +28,7 @@ from continuation.cli.exits import (
     positive,
     reason,
 )
-from continuation.cli.formats import FormatDriver, OnDelta, Prompt, choose, names
+from continuation.cli.formats import Sdk, choose, errors_of, names
 from continuation.cli.kept import Kept, opened
 from continuation.cli.live import Live
 from continuation.cli.refusals import explain
@@ -36,6 +36,7 @@ from continuation.cli.screen import is_terminal, print_json, screen, wants_json
 from continuation.cli.standard_input import with_input
 from continuation.cli.words import describe
 from continuation.config import Config
+from continuation.providers.sdk import OnDelta, Prompt, SdkDriver
 from continuation.reports.account import costs, plural, remedy, summary
 from continuation.reports.report import (
     Escalating,
@@ -127,7 +128,10 @@ def run(arguments: argparse.Namespace) -> int:
     server = url or os.environ.get(driver.sdk.base_url) or driver.sdk.server
     host = urlsplit(server).hostname or server
     out: Path | None = arguments.out
-    with contextlib.closing(driver.sdk.connect(url)) as client, contextlib.ExitStack() as closing:
+    with (
+        contextlib.closing(Sdk(driver.sdk).connect(url)) as client,
+        contextlib.ExitStack() as closing,
+    ):
         kept: Kept | None = None
         if arguments.journal is not None:
             journal = opened(arguments.journal, driver.name, server, ask, config.policy_for(model))
@@ -263,7 +267,7 @@ class _Turn:
 
     def __init__(
         self,
-        driver: FormatDriver,
+        driver: SdkDriver,
         host: str,
         sink: _Sink,
         kept: Kept | None,
@@ -289,7 +293,7 @@ class _Turn:
             )
         except TypeError as error:
             raise CommandError(str(error), Exit.MISSING) from error
-        failures = self._format.errors + _NOT_EVENTS
+        failures = errors_of(self._format) + _NOT_EVENTS
         # Characters are counted on the terminal if the answer itself is not on it.
         progress = self._notes.progress() if self._apart else contextlib.nullcontext()
         why, status = "", Exit.WHOLE

@@ -14,6 +14,7 @@ from continuation.cli.config import add_policies, in_force
 from continuation.cli.exits import CommandError, Commands, Exit, port, reason
 from continuation.cli.screen import print_json, screen
 from continuation.config import ConfigError
+from continuation.registry import upstreams
 
 _UNREAD = 1 << 19
 """Bytes of a socket's send buffer; by itself the system takes several megabytes."""
@@ -99,8 +100,9 @@ def run(arguments: argparse.Namespace) -> int:
     print_json({"url": url})
     out.line(f"listening at {url}; press Ctrl-C to stop", "bold")
     for name, upstream in gateway.table.upstreams.items():
-        # As clients need it: the base URL of OpenAI's contains the version.
-        version = "/v1" * (upstream.dialect == "openai" and not urlsplit(upstream.base_url).path)
+        # As clients need it: the base URL of some SDKs contains the version.
+        has_path = bool(urlsplit(upstream.base_url).path)
+        version = "" if has_path else upstreams()[upstream.dialect].server_path
         out.line(f"  {url}/{name}{version}  {upstream.base_url}{version}")
     with listening, contextlib.suppress(KeyboardInterrupt):
         Server(gateway, lambda: in_force(arguments.config, arguments.set)).run(sockets=[listening])

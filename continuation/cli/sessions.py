@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from continuation.cli.exits import CommandError, Commands, Exit, reason
 from continuation.cli.screen import print_json, screen, wants_json
+from continuation.registry import shapes
 from continuation.reports.account import plural
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ def _headline(session: SavedSession) -> str:
 
 
 def _length(session: SavedSession) -> int:
-    fields = ("messages", "contents", "input")
+    fields = dict.fromkeys(shape.turns for shape in shapes().values())
     lists = [session.body[name] for name in fields if isinstance(session.body.get(name), list)]
     return len(lists[0]) if lists else 0
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from continuation.cli.demo import default_file
 from continuation.cli.exits import CommandError, Commands, Exit, port, reason
-from continuation.cli.formats import FORMATS, SDKS
+from continuation.cli.formats import Sdk, offered, sdks
 from continuation.cli.screen import Screen, print_json, screen
 from continuation.simulator import Recorded, Reply, Scenario, Simulator
 from continuation.simulator.common import spent
@@ -94,13 +94,13 @@ def run(arguments: argparse.Namespace) -> int:
     simulator.out = out
     with simulator:
         url = simulator.url
-        titles = ", ".join(one.title for one in FORMATS)
+        titles = ", ".join(one.title for one in offered())
         print_json({"url": url})
         out.line(f"simulating {titles} at {url}; press Ctrl-C to stop", "bold")
         recited = "some lines" if isinstance(simulator, Rehearsal) else default_file()
         out.line(f"  answer   {path or recited}")
-        for sdk in SDKS:
-            out.line(f"  Python   {sdk.sample(url)}")
+        for sdk in sdks():
+            out.line(f"  Python   {Sdk(sdk).sample(url)}")
             out.line(f"  shell    export {sdk.base_url}={url}{sdk.path} {sdk.keys[0]}=any")
         out.line(f"to reset the attempt counts: curl -X POST {url}{_RESET}")
         out.line("  to change one request, send the header x-simulate: manner=echo:40, drop=1:20")
@@ -146,8 +146,6 @@ class _Logged(Simulator):
             cells += [f"out {spent(reply):,}", reply.stop]
         if reply.drop is not None:
             cells.append("dropped")
-        if reply.kill is not None:
-            cells.append("killed next")
         self._log(cells)
         return answer, reply
 

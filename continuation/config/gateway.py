@@ -20,9 +20,8 @@ from continuation.policy import (
     shown,
     store_error,
 )
+from continuation.registry import upstreams
 
-DIALECTS = ("anthropic", "openai", "gemini")
-"""The dialects of upstreams: they decide the format of errors, and the header of the key."""
 _NUMBERS = {
     "ping_seconds": Between(0.01, 300),
     "idle_seconds": Between(1, 86_400),
@@ -57,11 +56,9 @@ class Upstream:
     """The environment variable with the key to send instead of the caller's own."""
 
 
-BUILT_IN = {
-    "anthropic": Upstream("anthropic", "https://api.anthropic.com", "anthropic"),
-    "openai": Upstream("openai", "https://api.openai.com", "openai"),
-    "gemini": Upstream("gemini", "https://generativelanguage.googleapis.com", "gemini"),
-}
+def built_in() -> dict[str, Upstream]:
+    """Return the upstreams that need no table: the providers of the wire formats."""
+    return {name: Upstream(name, shape.server, name) for name, shape in upstreams().items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +101,7 @@ class GatewayTable:
     """Seconds after its beginning for which a half-written answer can be continued."""
     journal_turns: float = 1000.0
     """How many half-written answers are kept: the newest."""
-    upstreams: Mapping[str, Upstream] = field(default_factory=lambda: dict(BUILT_IN))
+    upstreams: Mapping[str, Upstream] = field(default_factory=built_in)
 
 
 _GATEWAY_KEYS = tuple(item.name for item in fields(GatewayTable))[:-1]
@@ -208,7 +205,7 @@ def read_upstream(name: str, values: object, vendor: Callable[[str], object]) ->
                 "the name is a path: use small letters, digits, '_', '-', not a gateway path"
                 f" ({', '.join(sorted(_OWN_PATHS))})"
             )
-    upstream = BUILT_IN.get(name, Upstream(name, "", ""))
+    upstream = built_in().get(name, Upstream(name, "", ""))
     table: dict[str, Any] = {"base_url": upstream.base_url, "dialect": upstream.dialect}
     for key, value in _as_table(f"[upstreams.{name}]", values).items():
         with mistakes.collecting():
@@ -239,8 +236,8 @@ def _url_error(text: str) -> str:
 
 def _dialect_error(text: str) -> str:
     problem = f"= {text!r}" if text else "is missing"
-    choices = ", ".join(map(repr, DIALECTS))
-    return "" if text in DIALECTS else f"dialect {problem}: choose one of {choices}"
+    choices = ", ".join(map(repr, upstreams()))
+    return "" if text in upstreams() else f"dialect {problem}: choose one of {choices}"
 
 
 def _as_table(title: str, values: object) -> Mapping[str, object]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from continuation.dialect import Feed
+from continuation.providers.contract import Feed
 from continuation.types import AttemptResult, Head, Outgoing, ReplayBuffer
 
 

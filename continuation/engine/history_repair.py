@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakSet
 
-from continuation.dialect import ProviderRequest
 from continuation.engine.attempts import FunctionFailed, RepairedRequest
 from continuation.policy import Policy
+from continuation.providers.contract import ProviderRequest
 from continuation.types import Change, Head, Json
 
 if TYPE_CHECKING:

@@ -1,9 +1,9 @@
-"""All decisions of the engine, as six tables. In each table the first row that fits decides.
+"""What an answer is worth, and what follows it: six tables. The first row that fits decides.
 
 `OPENINGS` decides whether a request and its response are handled or passed on, `LABELS` whether
 an attempt's stop reason is correct, `ROWS` what happens after an attempt, `ANSWERS` which of two
 answers is kept, `PROOFS` whether a completed call is delivered, `ENDINGS` how the caller's answer
-ends.
+ends. The tables in `sending.py` decide what is sent, and how.
 
 A row's condition is data: it maps names of facts to the values they must have. The facts are the
 fields of `OpeningFacts`, `Evidence`, `Situation`, `Again`, `Proof` and `Closing`; all tables but
@@ -11,8 +11,9 @@ fields of `OpeningFacts`, `Evidence`, `Situation`, `Again`, `Proof` and `Closing
 `KeyError`. Every table covers every case: its last row has no condition, or the rows before it
 leave no other case.
 
-Nothing else in the engine decides; `Turn` and `Budget` only state facts. `scripts/draw_tables.py`
-draws the tables in `design/decision-table.md` from here, and a test compares the two.
+`Turn`, `Attempts` and `Budget` state the facts and carry out the actions. What they decide all the
+same is listed in `design/decision-table.md`, with the reason. `scripts/draw_tables.py` draws the
+tables in that page from here, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from continuation.types import AttemptResult, Outcome, Proof, Stop, StopWord, ToolCallState
 
@@ -32,7 +33,18 @@ A frozenset: one of its members. Anything else: an equal value.
 """
 
 
-RowT = TypeVar("RowT", "Row", "Label", "Standing", "Delivery", "Ending")
+class AnyRow(Protocol):
+    """What the rows of all tables have."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def when(self) -> When: ...
+    @property
+    def either(self) -> tuple[When, ...]: ...
+
+
+RowT = TypeVar("RowT", bound=AnyRow)
 
 
 def first_fit(rows: Sequence[RowT], *parts: Any) -> tuple[RowT, dict[str, Any]]:
@@ -141,14 +153,12 @@ class OpeningFacts:
     leave_limits_below: int = 0
     small: bool = False
     """The output limit is below `leave_limits_below`: it counts as a deliberate budget."""
-    failed: bool = False
+    unanswered: bool = False
     """The request failed with an exception; no response arrived."""
     ok: bool = True
     status: int = 200
     repaired: bool = False
     """The history was repaired before the request was last sent."""
-    consumed: bool = False
-    """The error says that thinking used up the limit, and the limit can still be raised."""
     kind: str = ""
     """The content type of the response."""
     known_kind: bool = True
@@ -159,9 +169,7 @@ class OpeningFacts:
 # fmt: off
 OPENINGS: tuple[Row, ...] = (
     Row("no answer arrived", Action.RAISE, Outcome.FAILED, "the request failed",
-        when={"failed": True}),
-    Row("rejected: thinking used the whole limit", Action.ESCALATE,
-        when={"ok": False, "consumed": True}),
+        when={"unanswered": True}),
     Row("an error answer after the history was repaired", Action.PASS_ON, Outcome.FAILED,
         "status {status} after the history was repaired",
         when={"ok": False, "repaired": True}),

@@ -3,24 +3,28 @@
 Theory of operation
 -------------------
 `Turn.run()` is a generator. It yields commands (send this, pass that response's bytes through this
-function, show these bytes, wait) and is sent their results. A shell of a few lines performs them;
-`attach/http.py` has both shells. Only the generator knows the order of things, only the tables in
-`table.py` know what to do next and how an answer ends, and only a dialect knows what bytes mean.
+function, deliver these bytes, wait) and is sent their results. A shell of a few lines executes
+them; `attach/http.py` has both shells. Only the generator knows the order of things. The tables in
+`table.py` know what follows an answer and how the caller's answer ends; those in `sending.py` know
+what is sent, and how. Only a dialect knows what bytes mean.
 
 Two rules shape the code:
 
-* What was shown cannot be taken back. So a `MessageBuilder` holds all that may have to be dropped;
-  an answer that is to replace an unshown one is built beside it (`fork`) until it has succeeded.
-* Once there is an answer, nothing may raise, not even for a bug of ours: an SDK would run the whole
+* What was delivered cannot be taken back. So a `MessageBuilder` buffers everything that may have to
+  be dropped. An answer that replaces an undelivered one is built beside it (`fork`) until it has
+  succeeded.
+* Once there is an answer, nothing may raise, not even because of a bug here: an SDK would run the
   paid turn again. The shell keeps a `ReplayBuffer` for that; nothing here relies on it.
 
-Most answers are whole. Only their labels are read; the budget, and what sends later attempts, are
-made when an answer turns out to be cut.
+Most answers are complete. Only their labels are read. The budget, and what sends later attempts,
+are made when an answer turns out to be truncated.
 
-Bounds: the model answers at most 1 + 1 + `max_recoveries` attempts, `max_drop_recoveries` more
-after drops, and, if policy asks for them, one with less thinking and one for smaller calls. Retries
-and attempts repeated after a lesson count with them against `max_attempts`. Not counted are a
-provider's own hops (up to `attempts.HOPS`) and the look-up of a ceiling, made once.
+Bounds: the model answers at most one first attempt, one escalation, `max_recoveries` recoveries and
+`max_drop_recoveries` attempts after drops. A recovery that completes a call may take two requests,
+one for its text and one for missing arguments. If policy asks for them, one attempt with less
+thinking and one for smaller calls follow. Retries and corrected requests count with all these
+against `max_attempts`. A provider's own hops (up to `budget.HOPS`) and the one look-up of a ceiling
+do not count.
 """
 
 from __future__ import annotations
@@ -31,7 +35,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from continuation.config import Config, current, load
-from continuation.dialect import Dialect, MessageBuilder, ProviderRequest
 from continuation.engine.attempts import Attempts, send
 from continuation.engine.commands import (
     Attach,
@@ -44,6 +47,7 @@ from continuation.engine.commands import (
     Script,
     StreamBody,
 )
+from continuation.engine.sending import NextPart, PartFacts, WayFacts, ask_by, next_part
 from continuation.engine.table import (
     Action,
     Again,
@@ -63,7 +67,7 @@ from continuation.engine.table import (
 from continuation.ledger import Ledger, delivered, total
 from continuation.limits import Learned
 from continuation.limits.tokens import estimate
-from continuation.policy import Policy, file_of, is_url
+from continuation.policy import Policy
 from continuation.prompts import (
     Cause,
     argument_prompt,
@@ -71,6 +75,7 @@ from continuation.prompts import (
     members_prompt,
     recovery_prompt,
 )
+from continuation.providers.contract import Dialect, MessageBuilder, ProviderRequest
 from continuation.reports.report import (
     CallReport,
     Escalating,
@@ -113,7 +118,7 @@ class Failed(Exception):  # noqa: N818  (a value that says why an attempt failed
 
 
 def used_up(result: AttemptResult, limit: int | None) -> bool:
-    """Whether an attempt used its whole limit; with `limit=None` never.
+    """Whether an attempt used up its limit; with `limit=None` never.
 
     Some servers report thinking that does not count against the limit: a larger count than the
     limit is compared without thinking. Where thinking counts, the count equals the limit.
@@ -153,12 +158,14 @@ class Turn:
         """A prefill was continued."""
         self._ended_empty = False
         """The last recovery ended normally without anything new."""
+        self._resend_failed = False
+        """A resend after a drop failed for good, so another one would fail too."""
         self._broke: BaseException | None = None
         """The error that broke off the caller's own attempt, if one did."""
         self._first_id: str | None = None
         """The id of the first attempt's answer, in formats that have ids."""
         self._completion: CallCompletion | None = None
-        """Completes the call that was cut last, if policy asks for that."""
+        """Completes the call that was truncated last, if policy says so."""
         self._attempts: Attempts
         self._answer: MessageBuilder
         try:
@@ -195,11 +202,11 @@ class Turn:
         self._ledger.limit = request.limit
 
     @property
-    def asked(self) -> tuple[str | None, ProviderRequest] | None:
-        """The name of its format's history rules, and the request; `None`: it could not be read."""
+    def asked(self) -> tuple[str, ProviderRequest] | None:
+        """The name of its format, and the request; `None`: it could not be read."""
         if self._opening.unreadable is not None:
             return None
-        return self._attempts.dialect.history, self._attempts.request
+        return self._attempts.dialect.name, self._attempts.request
 
     def streamed(self) -> Outgoing | None:
         """Return the request changed to ask for a stream; `None`: it does already, or may not."""
@@ -299,7 +306,7 @@ class Turn:
             known_as = refusal if refusal.split()[:1] == [str(reply.status)] else str(reply.status)
             error = None if reply.ok else known_as
         else:
-            opening = replace(opening, failed=True)
+            opening = replace(opening, unanswered=True)
             error = type(reply).__name__
         decision = decide(opening)
         if decision.outcome is None and isinstance(reply, Head):
@@ -382,7 +389,7 @@ class Turn:
             unkept=None,
             recoveries=budget.recoveries > 0,
             prefilled=self._prefilled,
-            drops=budget.drops > 0 and not getattr(result.error, "lasting", False),
+            drops=self._may_resend and not getattr(result.error, "lasting", False),
             think_less=budget.may_think_less and request.with_less_thinking() is not None,
             retry_smaller=budget.may_retry_smaller
             and result.only_call
@@ -390,8 +397,13 @@ class Turn:
             **(self._completes(result) if result.call is ToolCallState.CUT else {}),
         )
 
+    @property
+    def _may_resend(self) -> bool:
+        """Whether the budget allows another attempt after a drop, and none has failed for good."""
+        return self._attempts.budget.drops > 0 and not self._resend_failed
+
     def _completes(self, result: AttemptResult) -> dict[str, bool]:
-        """Return the facts of a cut call that may be completed by policy; `{}`: it may not."""
+        """Return the facts of a truncated call that policy completes; `{}`: it does not."""
         policy, request, name = self.policy, self._attempts.request, self._answer.cut_call[0]
         wanted = policy.truncated_tool_call == "complete" or (
             request.structured and policy.truncated_document == "complete"
@@ -402,7 +414,7 @@ class Turn:
             return {}
         completion = self._completion = self._answer.completion(self._completion)
         dropped, spent = completion.dropped, (result.usage or Usage()).output
-        # What is at most half of a cut answer fits into a new one.
+        # What is at most half of a truncated answer fits into a new one.
         lesser = spent is None or 2 * estimate(dropped or "", request.model) <= spent
         completion.quote(again=dropped is not None and lesser)
         unread = completion.unread and request.streams and not self._attempts.budget.escalated
@@ -466,18 +478,18 @@ class Turn:
         if replaces:
             answer, plan = kept.fork(), JoinPlan(Mode.REPLACE)
         request = self._attempts.request
-        # Of a call that can be completed, another answer cut at the same limit is of no use, unless
+        # If the call can be completed, another answer truncated there is of no use, unless
         # its arguments came parsed: then only a stream shows how far they came.
         known = self._completion is not None and held.args_verified
         above = self._ledger.limit if known else None
         opened = yield from self._attempts.open(
             lambda n, _: request.again(n), limit, plan.mode, above=above or 0
         )
-        new, budget = held, self._attempts.budget
+        new = held
         if opened is not None:
             new = yield from self._read(answer, plan, opened[0])
-        elif action in {Action.RESEND, Action.RESEND_BEHIND}:
-            budget.drops = 0  # it failed for good, so another one would fail too
+        resends = action in {Action.RESEND, Action.RESEND_BEHIND}
+        self._resend_failed = self._resend_failed or (resends and opened is None)
         again = Again(
             replaces=replaces,
             came=opened is not None,
@@ -487,7 +499,7 @@ class Turn:
             longer=new.length > held.length,
             shorter=new.length < held.length,
             held_parsed=not held.args_verified,
-            resendable=budget.drops > 0 and not budget.spent,
+            resendable=self._may_resend and not self._attempts.budget.spent,
         )
         stands = standing(new, again)
         if stands is Stands.NEW:
@@ -508,13 +520,17 @@ class Turn:
         answer.prepare_recovery()
         before = answer.open_text
         anchor = choose_anchor(before)
-        if action is Action.RETRY_SMALLER:
-            way, prompt = Way.RETRY_SMALLER, cut_call_guidance(*answer.cut_call)
+        facts = WayFacts(
+            action=action,
+            prefills=self.policy.prefill and request.prefills(budget.table.prefill),
+            written=bool(before.strip()),
+            no_prefill=budget.learned.get(budget.key).no_prefill,
+            prefilled=self._prefilled,
+            made_progress=held.made_progress,
+        )
+        if (way := ask_by(facts)) is Way.RETRY_SMALLER:
+            prompt = cut_call_guidance(*answer.cut_call)
         else:
-            prefills = self.policy.prefill and request.prefills(budget.table.prefill)
-            refused = not before.strip() or budget.learned.get(budget.key).no_prefill
-            vain = self._prefilled and not held.made_progress
-            way = Way.PREFILL if prefills and not (refused or vain) else Way.PROMPT
             cause = Cause.DROP if action is Action.RESUME else Cause.LENGTH
             prompt = recovery_prompt(before, anchor, cause, self.policy.recovery_prompt or None)
         self.recorder.tell(Recovering(self._ledger.sent + 1, limit, str(way)))
@@ -539,20 +555,41 @@ class Turn:
     def _complete(
         self, completion: CallCompletion, limit: int | None, held: AttemptResult
     ) -> Generator[Command, Reply, AttemptResult]:
-        """Ask for what a held call lacks: its text, then members; return `held` if it stays cut."""
+        """Request what a buffered call lacks; return `held` if the call stays truncated.
+
+        This may take two requests: one for the rest of its text, one for missing arguments.
+        """
         request, self._mode = self._attempts.request, Mode.ARGUMENT
-        if completion.in_text and not (yield from self._go_on_inside(completion, limit)):
+        schema, text_requested = request.schema(completion.name), False
+        missing = None if completion.in_text else completion.missing(schema)
+        while True:
+            facts = PartFacts(
+                continues_text=completion.in_text,
+                text_requested=text_requested,
+                text_whole=completion.whole,
+                objection=objection(completion.proof),
+                members_missing=missing is not None,
+                spent=self._attempts.budget.spent,
+            )
+            part = next_part(facts)
+            if part is NextPart.TEXT:
+                yield from self._request_text(completion, limit)
+                missing, text_requested = completion.missing(schema), True
+            elif part is NextPart.MEMBERS and missing is not None:
+                yield from self._request_members(completion, missing, limit)
+                missing = None
+            elif part is NextPart.DO_WITHOUT:
+                completion.do_without()
+                missing = None
+            else:
+                break
+        if part is NextPart.LEAVE:
             return held
-        schema = request.schema(completion.name)
-        if (lacking := completion.missing(schema)) is not None:
-            yield from self._ask_members(completion, lacking, limit)
         completion.close(schema)
         return (objection(completion.proof) is None and completion.deliver()) or held
 
-    def _go_on_inside(
-        self, completion: CallCompletion, limit: int | None
-    ) -> Generator[Command, Reply, bool]:
-        """Ask for the rest of the text that the call was cut in; return whether it is whole now."""
+    def _request_text(self, completion: CallCompletion, limit: int | None) -> Script:
+        """Request the rest of the text in which the call was truncated."""
         answer, request, text = self._answer, self._attempts.request, completion.text
         anchor = completion.anchor or ""
         prompt = argument_prompt(
@@ -567,31 +604,28 @@ class Turn:
         )
         if opened is None:
             completion.know(error=self._ledger.error or "failed")
-            return False
+            return
         hold = self.policy.seam_buffer_chars
         plan = JoinPlan(Mode.RECOVERY, anchor, prompt=prompt, hold=hold)
         place = short(f"{completion.name}.{completion.argument}")
         result = self._ended((yield StreamBody(completion.begin(plan, opened[0]))), text, place)
         completion.take(result, sure=self.policy.complete_seams == "sure")
-        return completion.whole and objection(completion.proof) is None
 
-    def _ask_members(
-        self, completion: CallCompletion, lacking: Json, limit: int | None
-    ) -> Generator[Command, Reply, None]:
-        """Ask for the members that the call still lacks, by a small call of schema `lacking`."""
+    def _request_members(
+        self, completion: CallCompletion, missing: Json, limit: int | None
+    ) -> Script:
+        """Request the arguments that the call still lacks, by a small call of schema `missing`."""
         answer, request, asked = self._answer, self._attempts.request, completion.asked
         whole, lists = completion.argument if completion.in_text else "", completion.lists
         wanted = completion.lacking, completion.allowed, lists
         arrived = completion.arguments if lists else "" if whole else completion.kept
         prompt = members_prompt(completion.name, *wanted, whole, arrived, begun=completion.begun)
-        opened = None
-        if self._attempts.budget.spent is None:
-            opened = yield from self._attempts.open(
-                lambda n, _: request.ask_members(answer, completion.name, lacking, prompt, n),
-                limit,
-                Mode.ARGUMENT,
-                Way.ARGUMENT,
-            )
+        opened = yield from self._attempts.open(
+            lambda n, _: request.ask_members(answer, completion.name, missing, prompt, n),
+            limit,
+            Mode.ARGUMENT,
+            Way.ARGUMENT,
+        )
         if opened is None:
             completion.do_without()
             return
@@ -637,7 +671,7 @@ class Turn:
             whole=end.held is Held.ALL and result.stop is Stop.END,
             cut_call=policy.truncated_tool_call if end.held is Held.BY_POLICY else None,
         )
-        # What was just shown may have made a half-shown call whole.
+        # What was just delivered may have completed a call that was delivered in part.
         end = ending(replace(closing, half_call=answer.half_call), situation)
         usage = (delivered if policy.usage == "turn" else total)(self._ledger.attempts)
         if result.call is not ToolCallState.NONE:
@@ -714,21 +748,15 @@ class Engine:
         on_event: OnEvent | None,
         now: Callable[[], float],
         wall: Callable[[], float] | None = None,
+        learned: Learned | None = None,
     ) -> None:
         """Begin. `now` is a clock in seconds that never goes back.
 
         `wall` returns the seconds since 1970; without it a `retry-after` with a date is ignored.
+        `learned`: what earlier turns learned of limits; `None`: nothing yet.
         """
         self.config = load(config)
-        self.learned = Learned()
-        if is_url(kept := self.config.policy_for("").learned_file):
-            from continuation.limits.learned_postgres import LearnedTableSync
-
-            LearnedTableSync(kept, self.learned).attach()
-        elif kept:
-            from continuation.limits.learned_file import LearnedFileSync  # few clients use it
-
-            LearnedFileSync(file_of(kept), self.learned).attach()
+        self.learned = Learned() if learned is None else learned
         self.last_call = math.inf
         """The time, by the clock `now`, after which no attempt begins: the process will end."""
         self._dialects = dialects

@@ -22,6 +22,7 @@ import httpx2
 from continuation.attach.aiohttp_transport import AiohttpTransport, environment_proxy
 from continuation.config import HEADER, Config, ConfigError, Layer, Source, load
 from continuation.config.gateway import GatewayTable, Upstream, is_name
+from continuation.config.learned import open_learned
 from continuation.engine.turn import Engine
 from continuation.gateway import page
 from continuation.gateway.access import CREDENTIALS, TOKEN_HEADER, Access
@@ -33,7 +34,7 @@ from continuation.gateway.resumed import Resumed
 from continuation.gateway.room import Room
 from continuation.gateway.turn import GatewayTurn
 from continuation.gateway.turns import Turns
-from continuation.registry import dialects
+from continuation.registry import dialects, upstreams
 
 logger = logging.getLogger("continuation")
 ResultT = TypeVar("ResultT")
@@ -56,7 +57,6 @@ _OWN_PATHS = frozenset({"continuation", "metrics"})
 """First segments of the gateway's own paths; the root, its page, is one too."""
 _VERSIONS = frozenset({"v1", "v1beta", "chat", "messages", "models", "responses"})
 """First segments of paths whose base URL names no upstream."""
-_KEYS = {"anthropic": b"x-api-key", "openai": b"authorization", "gemini": b"x-goog-api-key"}
 _SINGLE_HEADERS = frozenset(
     {b"host", b"origin", b"sec-fetch-site", b"content-length", b"transfer-encoding", TOKEN_HEADER}
 )
@@ -88,7 +88,8 @@ class Gateway:
         self.show_content = show_content
         self.room = Room(config.gateway)
         self._read(config)
-        self.engine = Engine(dialects(), self.config, None, monotonic, time)
+        learned = open_learned(self.config)
+        self.engine = Engine(dialects(), self.config, None, monotonic, time, learned)
         self.metrics = Metrics(lambda: self.streams)
         self.turns = Turns(self.metrics)
         self.ready = True
@@ -148,9 +149,7 @@ class Gateway:
     def _prepare(self) -> None:
         """Let formats open their stores, and log what is wrong; in threads, without waiting."""
         for dialect in dialects():
-            prepare = getattr(dialect, "prepare", None)
-            work = prepare(self.config.policy_for("")) if prepare is not None else None
-            if work is not None:
+            if (work := dialect.prepare(self.config.policy_for(""))) is not None:
                 threading.Thread(target=_attempt, args=(work,), daemon=True).start()
 
     def drain(self, delay: float) -> None:
@@ -306,7 +305,7 @@ class Gateway:
         dropped = set(added)
         if key := self._keys.get(upstream.name):
             dropped |= CREDENTIALS
-            added[_KEYS[upstream.dialect]] = key
+            added[upstreams()[upstream.dialect].key_header] = key
         if added:
             headers = [item for item in headers if item[0] not in dropped]
         return [*headers, *added.items()]
@@ -336,7 +335,7 @@ def _key(table: GatewayTable, upstream: Upstream, access: Access) -> bytes:
     key = os.environ.get(upstream.key_env, "").encode()
     if not key:
         raise ConfigError(f"{setting}: this environment variable is not set or is empty")
-    return b"Bearer " + key if upstream.dialect == "openai" else key
+    return upstreams()[upstream.dialect].key_prefix + key
 
 
 def _check_framing(caller: Caller) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from continuation.answer.given import Given
-from continuation.answer.wire_codec import WireCodec
+from continuation.providers.contract import WireCodec
 from continuation.types import Json
 from continuation.wire.json_values import as_json, as_text
 

@@ -17,7 +17,6 @@ from continuation.attach.http import AsyncHealedStream
 from continuation.attach.journaled import AsyncJournaledStream, TurnLog, first_attempt
 from continuation.attach.session import TooLargeError, as_stream
 from continuation.config import HEADER, check_names, parse
-from continuation.dialect import Dialect, ProviderRequest
 from continuation.engine.turn import Turn
 from continuation.gateway import verbatim
 from continuation.gateway.access import CREDENTIALS
@@ -27,10 +26,11 @@ from continuation.gateway.errors import GatewayError, error_body, error_event
 from continuation.gateway.relay import failed, hand_over
 from continuation.gateway.resumed import digest
 from continuation.policy import lifted, shown
+from continuation.providers.contract import Dialect, ProviderRequest
 from continuation.reports.report import ChainStore, Event, Retrying
 from continuation.types import Outcome, Request
+from continuation.wire.errors import message_of
 from continuation.wire.json_values import count_values
-from continuation.wire.request import message_of
 
 if TYPE_CHECKING:
     from continuation.gateway.asgi import Gateway
@@ -167,11 +167,10 @@ class GatewayTurn:
             self._turn = await gateway.aside(len(raw), partial(begin, self._request))
             self._check_limits(override)
             gateway.turns.live[name] = upstream, self._turn.recorder
-            codec = getattr(self._turn.asked and self._turn.asked[1], "codec", None)
-            if gateway.show_content and codec is not None:  # not all requests have it
+            if gateway.show_content and self._turn.asked is not None:
                 from continuation.gateway.text_tail import TextTail
 
-                self._text_tail = TextTail(codec())
+                self._text_tail = TextTail(self._turn.asked[1].codec())
                 gateway.turns.texts[name] = self._text_tail.text
             await self._caller.attend(self._heal(turn_header))
             own = max(0.0, perf_counter() - began - self.waited - self._caller.seconds)

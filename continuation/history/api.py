@@ -6,15 +6,12 @@ import itertools
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 
 from continuation.history import pairing, passes
-from continuation.history.anthropic.grammar import AnthropicGrammar
 from continuation.history.classify import HistoryError, classify
 from continuation.history.detect import detect
-from continuation.history.gemini.grammar import GeminiGrammar
 from continuation.history.grammar import Grammar, History, HistoryContext, HistoryRepair
-from continuation.history.openai.chat import ChatGrammar
-from continuation.history.openai.responses import ResponsesGrammar
 from continuation.history.resent import beginning, count, with_rest
 from continuation.history.tree import Message, Part
 from continuation.history.types import (
@@ -28,18 +25,13 @@ from continuation.history.types import (
 )
 from continuation.history.unknown import followed_by, without_tag
 from continuation.history.wordings import looks_like_recovery
+from continuation.registry import dialects
 from continuation.types import Change
 from continuation.wire import collector
 from continuation.wire.json_values import as_map, as_text, is_list
 from continuation.wire.vendors import vendor_of_model
 
 _log = logging.getLogger(__name__)
-
-_GRAMMARS: dict[HistoryFormat, Grammar] = {
-    grammar.dialect: grammar
-    for grammar in (AnthropicGrammar(), ChatGrammar(), ResponsesGrammar(), GeminiGrammar())
-}
-
 
 _ROUNDS = 8
 """The most rounds of passes; random damage (tests/history) needs three at most."""
@@ -109,7 +101,7 @@ def repair_refused(
     """
     grammar = _grammar(body, dialect)
     rules = grammar.rules
-    if error.code == "reasoning_missing" and grammar.dialect is HistoryFormat.ANTHROPIC:
+    if error.code == "reasoning_missing" and grammar.may_lack_thinking:
         # Vendors with this API that require earlier thinking, which a repair cannot invent.
         error = replace(error, code="thinking_missing")
     shown = repair(body, dialect, policy=error.policy(policy), model=model, facts=facts)
@@ -208,7 +200,7 @@ def diagnosed(
 ) -> tuple[list[Violation], Repaired]:
     """Return the results of `validate` and `repair`, parsing the history only once."""
     violations: list[Violation] = []
-    return violations, _planned(_GRAMMARS[dialect], body, policy, model, None, violations)
+    return violations, _planned(_grammar(body, dialect), body, policy, model, None, violations)
 
 
 def unanswered_tool_calls(body: Body, dialect: str | None = None) -> tuple[OpenCall, ...]:
@@ -315,14 +307,17 @@ def _grammar(body: Body, dialect: str | None) -> Grammar:
     if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers
         msg = f"body: must be a mapping, not {type(body).__name__}; decode it first"
         raise TypeError(msg)
-    if dialect is None:
-        return _GRAMMARS[detect(body)]
-    try:
-        return _GRAMMARS[HistoryFormat(dialect)]
-    except ValueError:
-        names = ", ".join(HistoryFormat)
+    name = detect(body) if dialect is None else dialect
+    if (grammar := _grammar_of(name)) is None:
+        names = ", ".join(each.name for each in dialects() if each.has_grammar)
         msg = f"dialect={dialect!r}: use one of {names}, or None to detect it from the body"
-        raise ValueError(msg) from None
+        raise ValueError(msg)
+    return grammar
+
+
+@cache
+def _grammar_of(name: str) -> Grammar | None:
+    return next((each.grammar() for each in dialects() if each.name == name), None)
 
 
 def _context(
@@ -331,13 +326,13 @@ def _context(
     """Return the context of a body: its model's limits, and the policy's settings."""
     name = as_text(model if model is not None else body.get("model"))
     # The table of models is used only for the provider's own models.
-    own = {HistoryFormat.ANTHROPIC: "claude", HistoryFormat.GEMINI: "gemini"}.get(grammar.dialect)
-    if facts is None and own is not None and own in name.lower():
+    own = grammar.own_models
+    if facts is None and own and own in name.lower():
         from continuation import limits  # imported only if a history depends on the model
 
         facts = limits.find(name)
     vendor, prefill = policy.vendor, policy.prefill
-    if not vendor and grammar.dialect is HistoryFormat.OPENAI_CHAT:  # others have no vendors
+    if not vendor and grammar.has_vendors:
         vendor = vendor_of_model(name)
     return HistoryContext(
         model=name,

@@ -201,6 +201,12 @@ class Grammar(ABC):
     dialect: ClassVar[HistoryFormat]
     field: ClassVar[str]
     """The key of the body's list of messages."""
+    own_models: ClassVar[str] = ""
+    """A word in the names of the provider's own models, whose rules may depend on the model."""
+    has_vendors: ClassVar[bool] = False
+    """Whether other vendors serve the format, with rules of their own."""
+    may_lack_thinking: ClassVar[bool] = False
+    """Whether vendors of the format require earlier thinking, which a repair cannot invent."""
     rules: ClassVar[Mapping[str, str]]
     """The provider's error text for each rule, with `{n}`, `{m}`, `{id}`, … to fill in."""
     repairs: ClassVar[Mapping[str, str]] = REPAIRS

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from continuation.history.types import Body, Repaired
+from continuation.registry import shapes
 from continuation.wire.json_values import as_list, is_list, is_map
 
 
@@ -50,7 +51,7 @@ def _messages(body: Body) -> list[Any]:
 
 
 def _key(body: Body) -> str:
-    return next(filter(body.get, ("messages", "contents", "input")), "")
+    return next(filter(body.get, (shape.turns for shape in shapes().values())), "")
 
 
 def _tokens(value: Any) -> Iterator[str]:

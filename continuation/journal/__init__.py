@@ -4,10 +4,10 @@
 """
 
 from continuation.journal.errors import Fenced, JournalError, LeaseHeld, OutcomeUnknown
-from continuation.journal.forms import ParsedCall
 from continuation.journal.journal import Journal
 from continuation.journal.reader import Codec, Resume
 from continuation.journal.tools import ToolRun
+from continuation.providers.contract import ParsedCall
 
 __all__ = [
     "Codec",

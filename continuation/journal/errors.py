@@ -17,9 +17,3 @@ class Fenced(JournalError):  # noqa: N818 - the field's word
 
 class OutcomeUnknown(JournalError):  # noqa: N818 - the field's word
     """Raise it in `verify` of `Journal.call`: whether the interrupted tool has run is unknown."""
-
-
-def describe_error(error: BaseException) -> str:
-    """Return an error's message, without the row contents that PostgreSQL quotes in its details."""
-    primary: str | None = getattr(getattr(error, "diag", None), "message_primary", None)
-    return primary or str(error).strip() or type(error).__name__

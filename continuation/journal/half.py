@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from continuation.journal.journal import Journal
 from continuation.journal.live_turn import LiveTurn
-from continuation.journal.store import CLOCK, JournalStore, Ownership, Statement
+from continuation.journal.statements import GATEWAY, Statement
+from continuation.journal.store import JournalStore, Ownership
 from continuation.types import Json
 
 if TYPE_CHECKING:
-    from continuation.dialect import ProviderRequest
+    from continuation.providers.contract import ProviderRequest
 
-_PREFIX: Final = "gateway/"
-"""Prefix of these sessions' names: `expire` removes no others."""
 _BATCH: Final = 500
 LEASE: Final = 10.0
 """Seconds of silence after which a gateway on another machine counts as gone."""
@@ -31,11 +30,11 @@ class HalfTurn(Journal):
 
     def __init__(self, target: str, digest: str, *, keep: float) -> None:
         """Open it. Raises what `Journal` raises: `LeaseHeld` while the same request is answered."""
-        super().__init__(target, _PREFIX + digest, lease=LEASE)
+        super().__init__(target, GATEWAY + digest, lease=LEASE)
         self._keep = keep
 
     def begin(
-        self, form: str | None, request: ProviderRequest, *, framed: bool, once: bool = False
+        self, form: str, request: ProviderRequest, *, framed: bool, once: bool = False
     ) -> LiveTurn | None:
         turn = self._state.turn
         if turn is not None and self._store.time() - turn.since > self._keep:
@@ -43,7 +42,7 @@ class HalfTurn(Journal):
         return super().begin(form, request, framed=framed, once=once)
 
     def _new_records(
-        self, body: Json, turns: Sequence[Json], digests: list[str]
+        self, form: str, body: Json, turns: Sequence[Json], digests: list[str]
     ) -> list[tuple[str, str, object]]:
         return []
 
@@ -57,10 +56,7 @@ def is_half(target: str, digest: str) -> bool:
     """Whether there is a half-written answer of this client and request. Raises `JournalError`."""
     store = JournalStore.of(target)
     store.flush()
-    found = (
-        "SELECT 1 FROM running WHERE session IN (SELECT id FROM sessions WHERE name = ?) LIMIT 1"
-    )
-    return bool(store.find(found, (_PREFIX + digest,)))
+    return bool(store.find(store.sql.half, (GATEWAY + digest,)))
 
 
 def expire(target: str, seconds: float, most: int) -> None:
@@ -68,20 +64,13 @@ def expire(target: str, seconds: float, most: int) -> None:
 
     Raises `JournalError`.
     """
-    own = f"substr(name, 1, {len(_PREFIX)}) = '{_PREFIX}'"
-    newest = f"(SELECT id FROM sessions WHERE {own} ORDER BY id DESC LIMIT 1 OFFSET ?)"
-    old = f"(beat < {CLOCK} - ? OR (beat < {CLOCK} - ? AND id <= {newest}))"
-    expired = f"SELECT id FROM sessions WHERE {own} AND {old} ORDER BY id"
     store = JournalStore.of(target)
     with store.transaction(durable=False) as db:
-        rows = db.execute(expired + store.locking, (seconds, LEASE, most)).fetchall()
+        rows = db.execute(store.sql.expired, (seconds, LEASE, most)).fetchall()
         numbers = [number for (number,) in rows]
         for start in range(0, len(numbers), _BATCH):  # one by one, thousands would take seconds
             batch = numbers[start : start + _BATCH]
-            in_batch = f"IN ({', '.join('?' * len(batch))})"
-            db.execute(f"DELETE FROM running WHERE session {in_batch}", batch)
-            db.execute(f"DELETE FROM records WHERE session {in_batch}", batch)
+            sql = store.sql
             # The last row stays, or its id would be used again: its owner could wake up.
-            last = "(SELECT max(id) FROM sessions)"
-            db.execute(f"DELETE FROM sessions WHERE id {in_batch} AND id < {last}", batch)
-            db.execute(f"UPDATE sessions SET epoch = epoch + 1 WHERE id {in_batch}", batch)
+            for each in (sql.drop_running, sql.drop_records, sql.drop_sessions, sql.outdate):
+                db.execute(sql.of_many(each, len(batch)), batch)

@@ -29,25 +29,18 @@ from continuation.journal.live_turn import LiveTurn
 from continuation.journal.owner import acquire
 from continuation.journal.reader import BROKE_OFF, NOT_WHOLE, Codec, Content, SessionReader
 from continuation.journal.session import STATE_KINDS, characters
-from continuation.journal.store import (
-    APPEND,
-    FORGET,
-    FORKED,
-    SAVE,
-    TAKEN,
-    JournalStore,
-    Ownership,
-    Statement,
-    follow,
-)
+from continuation.journal.statements import APPEND, FORGET, SAVE, Statement
+from continuation.journal.store import FORKED, TAKEN, JournalStore, Ownership, follow
 from continuation.logs import line
 from continuation.policy import is_url
+from continuation.providers.contract import ParsedCall
+from continuation.registry import dialects
 from continuation.types import Json, Outcome
 from continuation.wire.json_values import dumps
 
 if TYPE_CHECKING:
-    from continuation.dialect import ProviderRequest
     from continuation.journal.tools import ToolRun
+    from continuation.providers.contract import ProviderRequest
 
 logger = logging.getLogger("continuation")
 
@@ -121,6 +114,7 @@ class Journal(SessionReader):
         self._closed = False
         self._is_incomplete = False
         """Whether the caller was given an answer that is not recorded."""
+        dialects()  # imported now: a process may later lose the right to read files
         store = JournalStore.of(target, make=not readonly)
         self.target = store.name if is_url(str(target)) else Path(target)
         """The path of the file, or the URL of server and database, without user and password."""
@@ -146,8 +140,7 @@ class Journal(SessionReader):
             self._store.start_beats(self.owner, lease / 3)
 
     def _find(self, store: JournalStore) -> Ownership:
-        query = "SELECT id, epoch FROM sessions WHERE name = ?"
-        for row in store.find(query, (self.session,)):
+        for row in store.find(store.sql.session, (self.session,)):
             return Ownership(*row)
         message = f"session {self.session!r}: not found in {self.target}"
         raise JournalError(message)
@@ -258,24 +251,22 @@ class Journal(SessionReader):
         self.failed(error)
         transient = isinstance(error, self._store.transient)
         with self._lock:
-            for sql, values in statements:
-                if sql == APPEND and values[3] == "intent":
+            for write, values in statements:
+                if write == APPEND and values[3] == "intent":
                     self._state.cancel_intent(values[4])
-                elif transient and sql in _REPEATABLE:
-                    self._pending.append((sql, values))
+                elif transient and write in _REPEATABLE:
+                    self._pending.append((write, values))
 
     # --- turns -----------------------------------------------------------------------------------
 
     def begin(
-        self, form: str | None, request: ProviderRequest, *, framed: bool, once: bool = False
+        self, form: str, request: ProviderRequest, *, framed: bool, once: bool = False
     ) -> LiveTurn | None:
         """Begin a turn for a request that is about to be sent; `None`: it is not kept.
 
         `framed`: its answer is an AWS event stream. `once`: if the request is the same as the last
         one, that one's answer is given again.
         """
-        if form not in forms.TURN_FIELDS or not hasattr(request, "codec"):
-            return None  # a third party's wire format
         if self._state.turn is not None:
             # Save what was given of it first; not under the lock, which the writer needs too.
             self._store.flush()
@@ -290,10 +281,10 @@ class Journal(SessionReader):
 
     def _begin(self, form: str, request: ProviderRequest, *, framed: bool, once: bool) -> LiveTurn:
         state, body = self._state, request.body
-        turns = forms.request_turns(form, body)
-        digests = [forms.digest(turn) for turn in turns]
-        digest = forms.request_digest(form, request.model, body, digests, exactly=once)
-        codec = getattr(request, "codec")()  # noqa: B009 - not all requests have it
+        shape, codec = forms.shape_of(form), request.codec()
+        turns = shape.request_turns(body)
+        digests = [forms.digest(turn, shape) for turn in turns]
+        digest = forms.request_digest(form, shape, request.model, body, digests, exactly=once)
         inherited = bool(state.turns) and state.turns[-1].number <= self._inherited_until
         # A workflow step that was killed before its engine recorded the answer asks the same again.
         once = (once or (self.take_over and inherited)) and state.request_digest == digest
@@ -326,7 +317,7 @@ class Journal(SessionReader):
             live.is_complete = bool(end_events)
         if not resuming:
             terms = {"form": form, "model": request.model, "framed": framed, "limit": request.limit}
-            records = self._new_records(body, turns, digests)
+            records = self._new_records(form, body, turns, digests)
             statements = self._statements(*records, ("turn", digest, terms), forget=True)
         # Saved even without content, so that this upstream call is counted.
         count = characters(events), attempts + 1
@@ -337,10 +328,10 @@ class Journal(SessionReader):
         return live
 
     def _new_records(
-        self, body: Json, turns: Sequence[Json], digests: list[str]
+        self, form: str, body: Json, turns: Sequence[Json], digests: list[str]
     ) -> list[tuple[str, str, object]]:
         """Return the records of a request's new turns, after a `rewind` if it drops old ones."""
-        chained = bool(body.get("previous_response_id") or body.get("conversation"))
+        chained = forms.shape_of(form).is_chained(body)
         rewind_to, first_new = self._state.unmatched(digests, chained=chained)
         records: list[tuple[str, str, object]] = []
         if rewind_to is not None:
@@ -409,8 +400,9 @@ class Journal(SessionReader):
             given = Given(codec, framed=turn.framed)
             for event in events:
                 given.segment.add(event)
-            turns = forms.answer_turns(state.form, given.body())
-            records = [("interrupted", forms.digest(each), each) for each in turns]
+            shape = forms.shape_of(state.form)
+            turns = shape.answer_turns(given.body())
+            records = [("interrupted", forms.digest(each, shape), each) for each in turns]
         self._append(*records, ("drop", "", None), durable=True, forget=True)
 
     def save_soon(self, live: LiveTurn, seconds: float) -> None:
@@ -428,7 +420,8 @@ class Journal(SessionReader):
     ) -> tuple[Ownership, Sequence[Statement], bool]:
         """Return what records an answer and its turn's end: owner, statements, whether to sync."""
         with self._lock:
-            answer = [("answer", forms.digest(turn), turn) for turn in turns]
+            shape = forms.shape_of(self._state.form)
+            answer = [("answer", forms.digest(turn, shape), turn) for turn in turns]
             end = ("end", "", fields)
             return self.owner, self.queued(self._statements(*answer, end, forget=True)), True
 
@@ -504,7 +497,7 @@ class Journal(SessionReader):
         settling = tools.Settling(self, run, idempotent=idempotent, verify=verify)
         return settling.asynchronously() if tools.is_asynchronous(run) else settling.now()
 
-    def calls_to_settle(self) -> list[forms.ParsedCall]:
+    def calls_to_settle(self) -> list[ParsedCall]:
         """Return the calls of the last answer without a result, in their order.
 
         Raises `JournalError` if the last answer is not recorded.
@@ -521,8 +514,7 @@ class Journal(SessionReader):
     def check_owner(self) -> None:
         """Raise `Fenced` if the store says that another process owns the session by now."""
         self.check()
-        query = "SELECT epoch FROM sessions WHERE id = ?"
-        if self._store.find(query, (self.owner.session,)) != [(self.owner.epoch,)]:
+        if self._store.find(self._store.sql.epoch, (self.owner.session,)) != [(self.owner.epoch,)]:
             fenced = Fenced(TAKEN)
             self.failed(fenced)
             raise fenced
@@ -558,10 +550,12 @@ class Journal(SessionReader):
             message = f"the journal cannot be written, so {so}: {self._store.reason(error)}"
             raise JournalError(message) from error
 
-    def result_of(self, call: forms.ParsedCall, value: Any, *, failed: bool) -> Json:
+    def result_of(self, call: ParsedCall, value: Any, *, failed: bool) -> Json:
         """Return a call's result in the form in which it is recorded."""
-        fields: Json = {"id": call.id, "name": call.name, "custom": call.custom}
-        turn = forms.result(self._state.form, fields, value, failed=failed)
+        form = self._state.form
+        turn: Json = {}
+        if form:  # otherwise the session has no answer yet that calls a tool
+            turn = forms.shape_of(form).result(call, value, failed=failed)
         return {"turn": turn, "value": value, "failed": failed}
 
     # --- the rest --------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from continuation.answer.given import Given
 from continuation.journal import forms
 from continuation.journal.session import characters
-from continuation.journal.store import SAVE, Ownership, Statement
+from continuation.journal.statements import SAVE, Statement
+from continuation.journal.store import Ownership
 from continuation.types import Json, Outcome
 from continuation.wire.json_values import dumps
 
@@ -37,7 +38,7 @@ class LiveTurn:
         """Whether its end is recorded; whether the caller reads no further."""
         self._outcome = ""
         self._journal = journal
-        self._form = form
+        self._shape = forms.shape_of(form)
         self._given = given
         self._streamed = True
         self._chunks: list[bytes] = []
@@ -117,7 +118,7 @@ class LiveTurn:
                 given.eof()
             if given.segment.reason is None:
                 return None if row is None else self._save(row)
-            turns, envelope = forms.split_answer(self._form, given.body())
+            turns, envelope = self._shape.split_answer(given.body())
         self.ended = True
         fields: Json = {"outcome": self._outcome, "around": envelope}
         if given is not None and not given.is_whole:
@@ -143,7 +144,7 @@ class LiveTurn:
 
     def keep(self, body: bytes) -> Future[None] | None:
         """Keep a body that passed unchanged; it is dropped unless it holds a single answer."""
-        if not forms.is_single_answer(self._form, body):
+        if not forms.is_single_answer(self._shape, body):
             self.drop(answered=True)
             return None
         self._streamed = False

@@ -16,15 +16,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from continuation.journal.errors import JournalError
-from continuation.journal.forms import TURN_FIELDS
+from continuation.journal.forms import shape_of
 from continuation.journal.owner import is_dead
 from continuation.journal.session import SessionState
-from continuation.journal.store import CLOCK, Connection, JournalStore, kind_of
+from continuation.journal.store import Connection, JournalStore, kind_of
 from continuation.wire.json_values import as_json, as_text, parsed
 
 _SILENT = 3600.0
 """Seconds of silence after which an owner that cannot be checked from here has lost any lease."""
-_STATES = "CASE WHEN kind IN ('turn', 'end', 'intent') THEN content END"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +92,7 @@ def sessions(connection: Connection, name: str | None = None) -> list[Listed]:
 
     Raises `JournalError` if there is none of that name.
     """
-    query = (
-        f"SELECT id, name, owner, beat, {CLOCK} FROM sessions"
-        " WHERE name != '' AND name = coalesce(?, name)"
-    )
-    rows = connection.execute(query, (name,)).fetchall()
+    rows = connection.execute(connection.sql.listed, (name,)).fetchall()
     if name is not None and not rows:
         raise JournalError(f"session {name!r}: not found; `continuation sessions list` lists them")
     return sorted((_listed(connection, *row) for row in rows), key=lambda each: -each.seen)
@@ -107,8 +102,7 @@ def _listed(
     connection: Connection, number: int, name: str, owner: str | None, beat: float, now: float
 ) -> Listed:
     state, began = SessionState(), dict[str, float]()
-    query = f"SELECT number, kind, key, at, {_STATES} FROM records WHERE session = ? ORDER BY 1"
-    for record in connection.execute(query, (number,)):
+    for record in connection.execute(connection.sql.states, (number,)):
         state.apply(*record)
         if record[1] == "intent":
             began[record[2]] = record[3]
@@ -120,8 +114,7 @@ def _listed(
         process = as_json(json.loads(owner))
         listed.owner = {True: "gone", False: "alive", None: "unknown"}[is_dead(process)]
         listed.process = f"{process.get('pid')} on {process.get('host')}"
-    query = "SELECT count(*), max(characters), max(attempts) FROM running WHERE session = ?"
-    saved = connection.execute(query, (number,)).fetchone()
+    saved = connection.execute(connection.sql.progress, (number,)).fetchone()
     listed.saves, listed.characters, listed.attempts = (count or 0 for count in saved)
     listed.calls = [
         OpenTool(call_id, as_text(call.intent.get("name")), now - began.get(call_id, 0.0))
@@ -146,11 +139,11 @@ def _waiting(connection: Connection, number: int, state: SessionState) -> int:
     from continuation.history import unanswered_tool_calls
 
     first, turns = answers[-1].number, list[Any]()
-    query = "SELECT content FROM records WHERE session = ? AND kind = 'answer' AND number >= ?"
+    query = connection.sql.answers
     with suppress(JournalError):
         turns = [decoded("", row[0]) for row in connection.execute(query, (number, first))]
     unanswered = unanswered_tool_calls(
-        {TURN_FIELDS[state.form]: [as_json(turn) for turn in turns]}, state.form
+        {shape_of(state.form).turns: [as_json(turn) for turn in turns]}, state.form
     )
     begun = sum(call.number > first for call in state.calls.values())
     return max(0, len(unanswered) - begun)
@@ -161,11 +154,7 @@ def timeline(connection: Connection, name: str, *, content: bool) -> list[Moment
 
     Raises `JournalError` for content that only a codec can read.
     """
-    column = "content" if content else _STATES
-    query = (
-        f"SELECT number, epoch, kind, key, at, {column} FROM records WHERE session ="
-        " (SELECT id FROM sessions WHERE name = ?) ORDER BY 1"
-    )
+    query = connection.sql.timeline_with_content if content else connection.sql.timeline
     moments, began, owner, first = list[Moment](), dict[str, tuple[float, str]](), 1, None
     for _, epoch, kind, key, at, data in connection.execute(query, (name,)):
         first = at if first is None else first
@@ -216,11 +205,7 @@ def decoded(name: str, data: bytes | None) -> Any:
 
 def content_mode(connection: Connection, name: str) -> Literal["full", "none"]:
     """Return whether a session's content is kept ("full") or not. Raises as `decoded` does."""
-    query = (
-        "SELECT content FROM records WHERE kind = 'message' AND session ="
-        " (SELECT id FROM sessions WHERE name = ?) LIMIT 1"
-    )
-    row = connection.execute(query, (name,)).fetchone()
+    row = connection.execute(connection.sql.first_message, (name,)).fetchone()
     return "none" if row is not None and decoded(name, row[0]) is None else "full"
 
 
@@ -244,22 +229,16 @@ def prune(target: str | os.PathLike[str], older: float) -> tuple[list[str], int]
     with reading(target):
         store = JournalStore.of(target, make=False)
         size = store.size()
-    with store.transaction(exclusive=True) as connection:
-        removed = [each.session for each in sessions(connection) if each.silent(older)]
+    with store.transaction(exclusive=True) as db:
+        removed = [each.session for each in sessions(db) if each.silent(older)]
         for name in removed:
-            number = "(SELECT id FROM sessions WHERE name = ?)"
-            connection.execute(f"DELETE FROM records WHERE session = {number}", (name,))
-            connection.execute(f"DELETE FROM running WHERE session = {number}", (name,))
+            db.execute(db.sql.prune_records, (name,))
+            db.execute(db.sql.prune_running, (name,))
             # The last row stays, or its id would be used again: a process that owned it and wakes
             # up would be taken for the owner of a new session.
-            last = "(SELECT max(id) FROM sessions)"
-            connection.execute(f"DELETE FROM sessions WHERE name = '' AND id < {last}")
-            connection.execute(
-                "UPDATE sessions SET name = '', owner = NULL, epoch = epoch + 1"
-                f" WHERE name = ? AND id = {last}",
-                (name,),
-            )
-            connection.execute("DELETE FROM sessions WHERE name = ?", (name,))
+            db.execute(db.sql.prune_retired)
+            db.execute(db.sql.retire, (name,))
+            db.execute(db.sql.prune_session, (name,))
     if removed:
         store.shrink()
     return removed, max(0, size - store.size())

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from continuation.journal.errors import LeaseHeld
-from continuation.journal.store import CLOCK, JournalStore, Ownership
+from continuation.journal.store import JournalStore, Ownership
 
 
 def this_process() -> dict[str, Any]:
@@ -76,10 +76,8 @@ def _try(
     """Try once to take ownership; `None`: the session was removed meanwhile."""
     process = json.dumps({**this_process(), "opening": opening})
     with store.transaction() as db:
-        new = "INSERT INTO sessions (name, epoch, since, beat) VALUES (?, 0, 0, 0)"
-        db.execute(f"{new} ON CONFLICT DO NOTHING", (name,))
-        query = f"SELECT id, epoch, owner, since, beat, {CLOCK} FROM sessions WHERE name = ?"
-        row = db.execute(query + store.locking, (name,)).fetchone()
+        db.execute(store.sql.create, (name,))
+        row = db.execute(store.sql.owner, (name,)).fetchone()
         if row is None:
             return None
         session, epoch, owner, since, beat, now = row
@@ -95,8 +93,5 @@ def _try(
                 when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
                 message = f"session {name!r} has been owned by {who} since {when}; "
                 raise LeaseHeld(message + "wait, stop that process, or open with readonly=True")
-        db.execute(
-            "UPDATE sessions SET epoch = ?, owner = ?, since = ?, beat = ? WHERE id = ?",
-            (epoch + 1, process, now, now, session),
-        )
+        db.execute(store.sql.own, (epoch + 1, process, now, now, session))
     return Ownership(int(session), int(epoch) + 1, opening)

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from continuation.journal import forms
 from continuation.journal.errors import JournalError
 from continuation.journal.session import CONTENT_KINDS, SessionState, characters
-from continuation.journal.store import APPEND, JournalStore, Ownership, Statement
+from continuation.journal.statements import APPEND, Statement
+from continuation.journal.store import JournalStore, Ownership
+from continuation.providers.contract import ParsedCall
 from continuation.types import Json, Outcome
 from continuation.wire.json_values import as_json, as_list, loads, objects
 
@@ -53,11 +55,11 @@ class Resume:
     """`False`: nothing is saved that could be continued."""
     attempts: int = 0
     """How many upstream calls were made for it."""
-    not_started: tuple[forms.ParsedCall, ...] = ()
+    not_started: tuple[ParsedCall, ...] = ()
     """Calls that never began: safe to run. None of an answer that is not whole is among them."""
-    unknown: tuple[forms.ParsedCall, ...] = ()
+    unknown: tuple[ParsedCall, ...] = ()
     """Calls that began and have no result: their outcome is unknown."""
-    abandoned: tuple[forms.ParsedCall, ...] = ()
+    abandoned: tuple[ParsedCall, ...] = ()
     """Those of `unknown` last known to run more than `abandoned_after` seconds ago."""
     unsent: tuple[str, ...] = ()
     """Ids of calls whose result no request has carried yet."""
@@ -91,11 +93,7 @@ class SessionReader:
 
     def _read(self) -> None:
         """Read what is recorded, without the content of the conversation."""
-        query = (
-            "SELECT number, kind, key, at, CASE WHEN kind IN ('turn', 'end', 'intent')"
-            " THEN content END FROM records WHERE session = ? ORDER BY number"
-        )
-        for row in self._store.find(query, (self.owner.session,)):
+        for row in self._store.find(self._store.sql.states, (self.owner.session,)):
             self._state.apply(*row)
 
     def _decode(self, data: bytes | None) -> Any:
@@ -131,8 +129,11 @@ class SessionReader:
             if any(call_id.startswith("#") for call_id in unsent):
                 calls = self._unanswered(form, body, contents)
                 results = self._results_in_order(form, unsent, calls, started)
-            results, key = forms.group_results(form, results), forms.TURN_FIELDS[form]
+            shape = forms.shape_of(form)
+            results, key = shape.group_results(results), shape.turns
             body[key] = [*as_list(body[key]), *results]
+            if not forms.has_rules(form):
+                return objects(body[key])
             identify = self._identify(contents)
 
             def reason(call: OpenCall) -> history.Reason:
@@ -149,7 +150,7 @@ class SessionReader:
             repaired = history.repair(body, form, policy=policy, model=state.model)
             if repaired.changes:
                 self._note_repair(len(repaired.changes))
-            return objects(repaired.body[forms.TURN_FIELDS[form]])
+            return objects(repaired.body[key])
 
     def _body(self, contents: dict[int | None, Any]) -> tuple[str, Json, dict[str, Json]]:
         """Return format, request body without unsent results, and their turns by call id."""
@@ -159,24 +160,26 @@ class SessionReader:
                 f"session {self.session!r}: with content = 'none', no conversation is recorded"
             )
             raise JournalError(message)
+        shape = forms.shape_of(form)
         turns = [as_json(contents.get(recorded.number)) for recorded in state.turns]
         sent, anonymous = set[str](), 0
         for recorded, turn in zip(state.turns, turns, strict=True):
-            ids = forms.call_ids(form, turn)
+            ids = shape.answered_calls(turn)
             anonymous = recorded.number if "#" in ids else anonymous
             sent |= ids
-        unsent = {
-            call_id: as_json(as_json(contents.get(call.result)).get("turn"))
-            for call_id, call in state.calls.items()
-            if call.result is not None
-            and call_id not in sent
-            and not (call_id.startswith("#") and int(call_id[1:].partition("/")[0]) < anonymous)
-        }
-        return form, {"model": state.model, forms.TURN_FIELDS[form]: turns}, unsent
+        unsent = dict[str, Json]()
+        for call_id, call in state.calls.items():
+            if call.result is None or call_id in sent:
+                continue
+            if call_id.startswith("#") and int(call_id[1:].partition("/")[0]) < anonymous:
+                continue
+            if turn := as_json(as_json(contents.get(call.result)).get("turn")):
+                unsent[call_id] = turn
+        return form, {"model": state.model, shape.turns: turns}, unsent
 
     def _unanswered(
         self, form: str, body: Json, contents: dict[int | None, Any]
-    ) -> list[tuple[forms.ParsedCall, bool]]:
+    ) -> list[tuple[ParsedCall, bool]]:
         """Return the calls that no turn of a body answers, and whether only results follow them.
 
         `body` is without unsent results: calls without an id are answered in their order, and an
@@ -184,6 +187,8 @@ class SessionReader:
         """
         from continuation import history
 
+        if not forms.has_rules(form):
+            return []
         identify, calls = self._identify(contents), history.unanswered_tool_calls(body, form)
         return [(identify(call), call.trailing) for call in calls]
 
@@ -191,7 +196,7 @@ class SessionReader:
         self,
         form: str,
         unsent: dict[str, Json],
-        calls: list[tuple[forms.ParsedCall, bool]],
+        calls: list[tuple[ParsedCall, bool]],
         started: set[str],
     ) -> list[Json]:
         """Return the turns of unsent results in the order of their calls.
@@ -200,14 +205,13 @@ class SessionReader:
         """
         from continuation.history.wordings import WORDINGS, Reason
 
-        rest, results = dict(unsent), list[Json]()
+        shape, rest, results = forms.shape_of(form), dict(unsent), list[Json]()
         for call, last in calls:
             if call.id in rest:
                 results.append(rest.pop(call.id))
             elif last and call.id.startswith("#"):
                 known = Reason.STARTED_UNKNOWN if call.id in started else Reason.NOT_STARTED
-                fields: Json = {"id": call.id, "name": call.name}
-                results.append(forms.result(form, fields, WORDINGS[known], failed=True))
+                results.append(shape.result(call, WORDINGS[known], failed=True))
         return [*results, *rest.values()]
 
     def _contents(self, number: int | None = None, *, flush: bool = True) -> dict[int | None, Any]:
@@ -215,15 +219,14 @@ class SessionReader:
 
         `flush`: write what is pending first; not under the lock, which the writer needs too.
         """
-        query = "SELECT number, kind, content FROM records WHERE session = ?"
-        values = [self.owner.session]
+        query, values = self._store.sql.contents, [self.owner.session]
         if number is not None:
-            query, values = f"{query} AND number = ?", [*values, number]
+            query, values = self._store.sql.content, [*values, number]
         if flush:
             self._store.flush()
         rows = self._store.find(query, values)
         with self._lock:
-            rows += [(row[1], row[3], row[6]) for sql, row in self._pending if sql == APPEND]
+            rows += [(row[1], row[3], row[6]) for write, row in self._pending if write == APPEND]
         return {each: self._decode(data) for each, kind, data in rows if kind in CONTENT_KINDS}
 
     @property
@@ -231,7 +234,7 @@ class SessionReader:
         """Whether the last answer is: a call of one that is truncated may lack arguments."""
         return self._state.outcome not in NOT_WHOLE and not self._state.stopped_short
 
-    def _last_calls(self) -> list[forms.ParsedCall]:
+    def _last_calls(self) -> list[ParsedCall]:
         """Return the calls without a result at the session's end, if their answer is whole."""
         contents = self._contents()
         with self._lock:
@@ -256,8 +259,8 @@ class SessionReader:
             form, body, unsent = self._body(contents)
             calls = self._unanswered(form, body, contents)
             open_calls = [call for call, _ in calls if call.id not in unsent]
-            not_started, unknown = list[forms.ParsedCall](), list[forms.ParsedCall]()
-            abandoned = list[forms.ParsedCall]()
+            not_started, unknown = list[ParsedCall](), list[ParsedCall]()
+            abandoned = list[ParsedCall]()
             for tool in open_calls:
                 started = state.calls.get(tool.id)
                 if started is None:
@@ -289,7 +292,7 @@ class SessionReader:
         """Return the body of the last answer."""
         contents = self._contents(flush=False)  # it was synced before its end was given
         turns = [as_json(contents[number]) for number in self._answer_numbers]
-        return forms.join_answer(form, turns, self._state.envelope or {})
+        return forms.shape_of(form).join_answer(turns, self._state.envelope or {})
 
     def _cut_answer(self, form: str, codec: Any) -> tuple[list[Json], list[Json]]:
         """Return the last answer's events, for a request that is repeated: its blocks, and its end.
@@ -310,15 +313,14 @@ class SessionReader:
     def _saved_events(self) -> tuple[list[Json], int, int]:
         """Return what is saved of the open turn: events, number of saves, upstream calls."""
         events, saves, attempts = list[Json](), 0, 0
-        query = "SELECT number, attempts, content FROM running WHERE session = ? ORDER BY number"
-        for row in self._store.find(query, (self.owner.session,)):
+        for row in self._store.find(self._store.sql.saves, (self.owner.session,)):
             saves, attempts = row[0], max(attempts, row[1])
             events += objects(self._decode(row[2]))
         return events, saves, attempts
 
     # --- calls ------------------------------------------------------------------------------------
 
-    def identified(self, call: object) -> forms.ParsedCall:
+    def identified(self, call: object) -> ParsedCall:
         """Return a call with its id; a missing one is made of its answer, name and arguments.
 
         Equal calls of one answer are distinguished by the order in which they run.
@@ -337,18 +339,20 @@ class SessionReader:
         answers = [turn.number for turn in self._state.turns if turn.kind == "answer"]
         return answers[-1] if answers else 0
 
-    def _ids(self, tool: forms.ParsedCall, contents: dict[int | None, Any]) -> list[str]:
+    def _ids(self, tool: ParsedCall, contents: dict[int | None, Any]) -> list[str]:
         """Return the ids made for all calls of the last answer that equal one without an id."""
         number = self._answer_number
         key = f"#{number}/{tool.name}/{forms.digest([tool.arguments])[:12]}"
-        alike = forms.count_alike(as_json(contents.get(number)), tool)
+        shape, wanted = forms.shape_of(self._state.form), forms.digest([tool.name, tool.arguments])
+        others = shape.calls_without_id(as_json(contents.get(number)))
+        alike = sum(forms.digest([each.name, each.arguments]) == wanted for each in others)
         return [key, *(f"{key}/{nth}" for nth in range(2, alike + 1))]
 
-    def _identify(self, contents: dict[int | None, Any]) -> Callable[[OpenCall], forms.ParsedCall]:
+    def _identify(self, contents: dict[int | None, Any]) -> Callable[[OpenCall], ParsedCall]:
         """Return a function that identifies calls; of equal ones without an id by their order."""
-        identified, counted = dict[str, forms.ParsedCall](), Counter[str]()
+        identified, counted = dict[str, ParsedCall](), Counter[str]()
 
-        def identify(call: OpenCall) -> forms.ParsedCall:
+        def identify(call: OpenCall) -> ParsedCall:
             tool = identified.get(call.path) or forms.tool_call(call)
             if not tool.id:
                 ids = self._ids(tool, contents)

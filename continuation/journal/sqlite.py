@@ -5,33 +5,127 @@ What is committed and not synced is in the system's cache, which survives a kill
 
 from __future__ import annotations
 
-import errno
-import glob
 import os
-import random
 import sqlite3
-import tempfile
-import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from continuation.journal.errors import JournalError
-from continuation.journal.store import PATIENCE, SCHEMAS, JournalStore, guarded_inserts
+from continuation.journal.statements import (
+    APPEND,
+    BEAT,
+    FORGET,
+    GATEWAY,
+    LEAVE,
+    SAVE,
+    Statements,
+    Write,
+)
+from continuation.journal.store import JournalStore
+from continuation.stores import PATIENCE, sqlite
+from continuation.stores.sqlite import NETWORKS, explained, file_system, wait_for_lock
 
-_APPLICATION: Final = 0x636F6E74
-_BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-NETWORKS: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "fuse.sshfs", "ceph"})
 _LOG_PAGES: Final = 256
 """Length of the write-ahead log, in pages, at which it is moved into the file. Overwriting a log
 takes half the time of extending it, so it is kept short."""
-_INSERTS: Final = guarded_inserts("EXISTS (SELECT 1 FROM sessions WHERE id = ? AND epoch = ?)")
+
+_CLOCK: Final = "(julianday('now') - 2440587.5) * 86400.0"
+_STATES: Final = "CASE WHEN kind IN ('turn', 'end', 'intent') THEN content END"
+_NAMED: Final = "(SELECT id FROM sessions WHERE name = ?)"
+_LAST: Final = "(SELECT max(id) FROM sessions)"
+_OWNS: Final = "EXISTS (SELECT 1 FROM sessions WHERE id = ? AND epoch = ?)"
+_HALF: Final = f"substr(name, 1, {len(GATEWAY)}) = '{GATEWAY}'"
+
+STATEMENTS: Final = Statements(
+    mark="?",
+    migrations=(
+        """
+        CREATE TABLE sessions (
+            id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, epoch INTEGER NOT NULL,
+            owner TEXT, since REAL NOT NULL, beat REAL NOT NULL);
+        CREATE TABLE records (
+            session INTEGER NOT NULL, number INTEGER NOT NULL, epoch INTEGER NOT NULL,
+            kind TEXT NOT NULL, key TEXT NOT NULL, at REAL NOT NULL, content BLOB,
+            PRIMARY KEY (session, number)) WITHOUT ROWID;
+        CREATE TABLE running (
+            session INTEGER NOT NULL, number INTEGER NOT NULL, characters INTEGER NOT NULL,
+            attempts INTEGER NOT NULL, content BLOB,
+            PRIMARY KEY (session, number)) WITHOUT ROWID;
+        """,
+    ),
+    writes={
+        APPEND: "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, CAST(? AS BLOB))"
+        " ON CONFLICT DO NOTHING",
+        SAVE: "INSERT INTO running VALUES (?, ?, ?, ?, CAST(? AS BLOB)) ON CONFLICT DO NOTHING",
+        FORGET: "DELETE FROM running WHERE session = ?",
+        BEAT: f"UPDATE sessions SET beat = {_CLOCK} WHERE id = ? AND epoch = ?",
+        LEAVE: "UPDATE sessions SET owner = NULL WHERE id = ? AND epoch = ?",
+    },
+    guarded={
+        APPEND: "INSERT INTO records SELECT ?, ?, ?, ?, ?, ?, CAST(? AS BLOB)"
+        f" WHERE {_OWNS} ON CONFLICT DO NOTHING",
+        SAVE: "INSERT INTO running SELECT ?, ?, ?, ?, CAST(? AS BLOB)"
+        f" WHERE {_OWNS} ON CONFLICT DO NOTHING",
+    },
+    epochs="SELECT id, epoch FROM sessions WHERE id IN ({}) ORDER BY id",
+    session="SELECT id, epoch FROM sessions WHERE name = ?",
+    epoch="SELECT epoch FROM sessions WHERE id = ?",
+    create="INSERT INTO sessions (name, epoch, since, beat) VALUES (?, 0, 0, 0)"
+    " ON CONFLICT DO NOTHING",
+    owner=f"SELECT id, epoch, owner, since, beat, {_CLOCK} FROM sessions WHERE name = ?",
+    own="UPDATE sessions SET epoch = ?, owner = ?, since = ?, beat = ? WHERE id = ?",
+    states=f"SELECT number, kind, key, at, {_STATES} FROM records WHERE session = ?"
+    " ORDER BY number",
+    contents="SELECT number, kind, content FROM records WHERE session = ?",
+    content="SELECT number, kind, content FROM records WHERE session = ? AND number = ?",
+    saves="SELECT number, attempts, content FROM running WHERE session = ? ORDER BY number",
+    half=f"SELECT 1 FROM running WHERE session IN {_NAMED} LIMIT 1",
+    expired=f"""
+        SELECT id FROM sessions WHERE {_HALF} AND (
+            beat < {_CLOCK} - ? OR (beat < {_CLOCK} - ? AND id <= (
+                SELECT id FROM sessions WHERE {_HALF}
+                ORDER BY id DESC LIMIT 1 OFFSET ?)))
+        ORDER BY id
+    """,
+    drop_running="DELETE FROM running WHERE session IN ({})",
+    drop_records="DELETE FROM records WHERE session IN ({})",
+    drop_sessions=f"DELETE FROM sessions WHERE id IN ({{}}) AND id < {_LAST}",
+    outdate="UPDATE sessions SET epoch = epoch + 1 WHERE id IN ({})",
+    listed=f"SELECT id, name, owner, beat, {_CLOCK} FROM sessions"
+    " WHERE name != '' AND name = coalesce(?, name)",
+    progress="SELECT count(*), max(characters), max(attempts) FROM running WHERE session = ?",
+    answers="SELECT content FROM records WHERE session = ? AND kind = 'answer' AND number >= ?",
+    timeline=f"SELECT number, epoch, kind, key, at, {_STATES} FROM records"
+    f" WHERE session = {_NAMED} ORDER BY number",
+    timeline_with_content="SELECT number, epoch, kind, key, at, content FROM records"
+    f" WHERE session = {_NAMED} ORDER BY number",
+    first_message=f"SELECT content FROM records WHERE kind = 'message' AND session = {_NAMED}"
+    " LIMIT 1",
+    prune_records=f"DELETE FROM records WHERE session = {_NAMED}",
+    prune_running=f"DELETE FROM running WHERE session = {_NAMED}",
+    prune_retired=f"DELETE FROM sessions WHERE name = '' AND id < {_LAST}",
+    retire="UPDATE sessions SET name = '', owner = NULL, epoch = epoch + 1"
+    f" WHERE name = ? AND id = {_LAST}",
+    prune_session="DELETE FROM sessions WHERE name = ?",
+)
+
+
+class JournalFile(sqlite3.Connection):
+    """A connection to a journal's file."""
+
+    sql = STATEMENTS
+
+
+class _Unchanging(JournalFile):
+    """A connection to a file that nobody can change: its folder cannot be written."""
 
 
 class SqliteJournalStore(JournalStore):
     """The writer of one file in this process."""
 
+    sql = STATEMENTS
     errors = sqlite3.Error
     transient = (sqlite3.OperationalError, OSError)
 
@@ -63,7 +157,7 @@ class SqliteJournalStore(JournalStore):
 
     @classmethod
     @contextmanager
-    def reading(cls, target: Any) -> Generator[sqlite3.Connection]:
+    def reading(cls, target: Any) -> Generator[JournalFile]:
         path = Path(target)
         if not path.is_file():
             raise JournalError(f"journal {path}: the file does not exist")
@@ -96,7 +190,7 @@ class SqliteJournalStore(JournalStore):
             return os.path.samestat(self._file, self.path.stat())
         return False
 
-    def connect(self) -> sqlite3.Connection:
+    def connect(self) -> JournalFile:
         # A reader can meet a lock too: while another process recovers the file, or closes it last.
         connection = _opened(self.path)
         if isinstance(connection, _Unchanging):
@@ -111,7 +205,7 @@ class SqliteJournalStore(JournalStore):
             raise
         return connection
 
-    def give_back(self, connection: sqlite3.Connection) -> None:
+    def give_back(self, connection: JournalFile) -> None:
         if isinstance(connection, _Unchanging):  # it would not see what others write later
             connection.close()
         else:
@@ -138,11 +232,11 @@ class SqliteJournalStore(JournalStore):
     @contextmanager
     def transaction(
         self, *, durable: bool = True, exclusive: bool = False
-    ) -> Generator[sqlite3.Connection]:
+    ) -> Generator[JournalFile]:
         with self.connection() as connection:
             connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             connection.execute("PRAGMA busy_timeout=0")
-            with _transaction(connection):  # exclusive: SQLite has one writer
+            with sqlite.transaction(connection):  # exclusive: SQLite has one writer
                 yield connection
             connection.execute(f"PRAGMA busy_timeout={PATIENCE * 1000:.0f}")
 
@@ -156,68 +250,41 @@ class SqliteJournalStore(JournalStore):
 
     # --- the thread ------------------------------------------------------------------------------
 
-    def _writer(self, *, durable: bool) -> sqlite3.Connection:
+    def _writer(self, *, durable: bool) -> JournalFile:
         if self._connection is None:
             self._connection, self._syncs = self.connect(), None
             self._connection.execute("PRAGMA busy_timeout=0")
         if durable != self._syncs:
             self._connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             self._syncs = durable
-        connection: sqlite3.Connection = self._connection
+        connection: JournalFile = self._connection
         return connection
 
-    def append_one(self, sql: str, values: tuple[Any, ...], *, durable: bool) -> bool:
+    def append_one(self, write: Write, values: tuple[Any, ...], *, durable: bool) -> bool:
         connection, done = self._writer(durable=durable), list[int]()
-        wait_for_lock(lambda: done.append(connection.execute(_INSERTS[sql], values).rowcount))
+        sql = STATEMENTS.guarded[write]
+        wait_for_lock(lambda: done.append(connection.execute(sql, values).rowcount))
         return done == [1]
 
-    def writer_transaction(self, *, durable: bool) -> AbstractContextManager[sqlite3.Connection]:
-        return _transaction(self._writer(durable=durable))
+    def writer_transaction(self, *, durable: bool) -> AbstractContextManager[JournalFile]:
+        return sqlite.transaction(self._writer(durable=durable))
 
     def unreachable(self, error: BaseException) -> bool:
         return self._connection is None
 
 
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Generator[sqlite3.Connection]:
-    """Commit all that is executed inside, or nothing."""
-    wait_for_lock(lambda: connection.execute("BEGIN IMMEDIATE"))
-    try:
-        yield connection
-        wait_for_lock(lambda: connection.execute("COMMIT"))
-    except BaseException:
-        with suppress(sqlite3.Error):  # the failure may have ended it
-            connection.execute("ROLLBACK")
-        raise
-
-
-class _Unchanging(sqlite3.Connection):
-    """A connection to a file that nobody can change: its folder cannot be written."""
-
-
-def _opened(path: Path) -> sqlite3.Connection:
-    """Connect to a file that exists, whatever its name; `path` is absolute.
+def _opened(path: Path) -> JournalFile:
+    """Connect to a file that exists.
 
     Of a file in a folder that cannot be written a connection is returned that only reads.
     """
-
-    def connect(terms: str, kind: type[sqlite3.Connection]) -> sqlite3.Connection:
-        return sqlite3.connect(
-            f"{path.as_uri()}?{terms}",
-            uri=True,
-            timeout=PATIENCE,
-            isolation_level=None,
-            check_same_thread=False,
-            factory=kind,
-        )
-
-    connection = connect("mode=rw", sqlite3.Connection)
+    connection = sqlite.connect(path, JournalFile, patience=PATIENCE)
     try:
         wait_for_lock(lambda: connection.execute("PRAGMA schema_version"))
     except sqlite3.OperationalError as error:
         log = path.with_name(f"{path.name}-wal")
         connection.close()
-        if _primary(error) not in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}:
+        if sqlite.code(error) not in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}:
             raise
         if not path.is_file():
             raise
@@ -226,109 +293,12 @@ def _opened(path: Path) -> sqlite3.Connection:
                 f"journal {path}: {explained(error, path)}; its last entries are in {log.name}; "
                 "copy both files to a writable folder and read them there"
             ) from error
-        return connect("mode=ro&immutable=1", _Unchanging)
+        read_only = "mode=ro&immutable=1"
+        return sqlite.connect(path, _Unchanging, patience=PATIENCE, terms=read_only)
     except BaseException:
         connection.close()
         raise
     return connection
-
-
-def _primary(error: BaseException) -> int:
-    code: int = getattr(error, "sqlite_errorcode", 0)
-    return code & 0xFF
-
-
-def explained(error: BaseException, path: Path) -> str:
-    """Return why SQLite or the system refused a file at `path`, and what to do about it."""
-    folder = path.absolute().parent
-    if isinstance(error, OSError):
-        return _explained(error, folder)
-    match _primary(error):
-        case sqlite3.SQLITE_FULL:
-            return f"the disk is full; free some space for {folder}"
-        case sqlite3.SQLITE_IOERR:
-            return _examined(path) or f"the disk failed ({_name(error)}); see the system's log"
-        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM if not path.exists():
-            return f"{path.name} was moved or removed; open the session again"
-        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
-            return f"it is read-only; {_examined(path) or _rights(path)}"
-        case sqlite3.SQLITE_CANTOPEN:
-            return f"it cannot be opened; {_examined(path) or _rights(path)}"
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return f"another process has kept it locked for {PATIENCE:.0f} s; end that process"
-        case sqlite3.SQLITE_CORRUPT:
-            return (
-                f"it is damaged ({error}); set it aside, with {path.name}-wal, and begin a new one"
-            )
-        case sqlite3.SQLITE_NOTADB:
-            return f"{error}; name another file"
-        case _:
-            return str(error)
-
-
-def _rights(path: Path) -> str:
-    return f"give this user the right to write {path.name} and its folder {path.absolute().parent}"
-
-
-def _name(error: BaseException) -> str:
-    return getattr(error, "sqlite_errorname", "") or type(error).__name__
-
-
-def _examined(path: Path) -> str:
-    """Return what keeps files in a folder from growing, by writing one; `""`: nothing does."""
-    folder = path.absolute().parent
-    try:
-        with tempfile.TemporaryFile(dir=folder) as probe:
-            probe.write(bytes(4096))
-            probe.flush()
-    except OSError as error:
-        return _explained(error, folder)
-    with suppress(ImportError, OSError):
-        import resource  # not on Windows
-
-        most, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-        sizes = [each.stat().st_size for each in folder.glob(f"{glob.escape(path.name)}*")]
-        if 0 < most <= max(sizes, default=0) + 65_536:
-            return f"the file may not grow beyond {most} bytes; raise that limit (ulimit -f)"
-    return ""
-
-
-def _explained(error: OSError, folder: Path) -> str:
-    remedies = {
-        errno.ENOSPC: ("the disk is full", f"free some space for {folder}"),
-        errno.EDQUOT: ("the disk quota is used up", f"free some space for {folder}"),
-        errno.EFBIG: ("the file is too large", "raise the limit of a file's size (ulimit -f)"),
-        errno.EROFS: ("the file system is read-only", "name a file elsewhere"),
-        errno.EACCES: ("no permission", f"give this user the right to write the folder {folder}"),
-        errno.EPERM: ("no permission", f"give this user the right to write the folder {folder}"),
-        errno.ENOENT: (
-            ("no file can be created in the folder", "name a file elsewhere")
-            if folder.is_dir()
-            else ("the folder does not exist", f"create {folder}")
-        ),
-        errno.ENOTDIR: ("the folder does not exist", f"create {folder}"),
-        errno.EMFILE: ("too many files are open", "raise the limit of open files (ulimit -n)"),
-    }
-    what = error.strerror or type(error).__name__
-    return "; ".join(remedies.get(error.errno or 0, (what,)))
-
-
-def wait_for_lock(action: Callable[[], object]) -> None:
-    """Wait for a lock fairly: SQLite's own waiting lets some writers starve for seconds.
-
-    Asking more often the longer one waits was tried: it costs the holder of the lock more time
-    than it saves.
-    """
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            action()
-        except sqlite3.OperationalError as error:
-            if _primary(error) not in _BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(random.uniform(0.0001, 0.0008))
-        else:
-            return
 
 
 def _check(path: Path) -> None:
@@ -344,44 +314,21 @@ def _check(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
-def file_system(path: Path) -> str:
-    """Return the type of the file system that a path is on; `""`: it is unknown."""
-    best, kind = "", ""
-    with suppress(OSError):
-        where = str(path.absolute().parent.resolve())
-        for line in Path("/proc/self/mounts").read_text().splitlines():
-            _, point, name, *_ = line.split()
-            inside = where == point or where.startswith(point.rstrip("/") + "/")
-            if inside and len(point) >= len(best):
-                best, kind = point, name
-    return kind
-
-
 def check_format(connection: sqlite3.Connection, path: Path) -> int:
     """Return the version of a file's format; 0: it is empty. Raises `JournalError`."""
-
-    def value(name: str) -> int:
-        return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
-
-    # In this order: another process may write all three, in one transaction, meanwhile.
-    if value("schema_version") and value("application_id") != _APPLICATION:
+    if (version := sqlite.version(connection)) is None:
         message = f"journal {path}: the file belongs to another program; name another file"
         raise JournalError(message)
-    if (version := value("user_version")) > len(SCHEMAS):
-        message = f"journal {path}: its format {version} is newer than {len(SCHEMAS)}; "
+    if version > (known := len(STATEMENTS.migrations)):
+        message = f"journal {path}: its format {version} is newer than {known}; "
         raise JournalError(message + "use a newer version of continuation")
     return version
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     """Upgrade the file to this version of the format, in one transaction."""
-    if check_format(connection, path) == len(SCHEMAS):
+    if check_format(connection, path) == len(STATEMENTS.migrations):
         return
-    wait_for_lock(lambda: connection.execute("BEGIN IMMEDIATE"))
-    version = check_format(connection, path)
-    for schema in SCHEMAS[version:]:
-        for statement in filter(str.strip, schema.split(";")):
-            connection.execute(statement)
-    connection.execute(f"PRAGMA user_version={len(SCHEMAS)}")
-    connection.execute(f"PRAGMA application_id={_APPLICATION}")
-    connection.execute("COMMIT")
+    with sqlite.transaction(connection):
+        check_format(connection, path)
+        sqlite.migrate(connection, STATEMENTS.migrations)

@@ -8,7 +8,7 @@ only has to survive a kill.
 Each append names its owner, whose epoch is compared in the same transaction: a process that lost
 the session while it was suspended writes nothing (`Fenced`).
 
-Statements are written for SQLite here; `postgres.py` translates them for PostgreSQL.
+What is executed has a name in `statements.py`, and its SQL in `sqlite.py` and `postgres.py`.
 """
 
 from __future__ import annotations
@@ -27,53 +27,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from continuation.journal.errors import Fenced, JournalError
+from continuation.journal.statements import APPEND, BEAT, LEAVE, SAVE, Statement, Statements, Write
 from continuation.policy import is_url, store_error, without_password
+from continuation.stores import PATIENCE, leave_behind
 
 T = TypeVar("T")
-PATIENCE: Final = 60.0
-"""Seconds that a lock is waited for; a journal holds one for milliseconds at most."""
-
-SCHEMAS: Final = (
-    """
-    CREATE TABLE sessions (
-        id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, epoch INTEGER NOT NULL,
-        owner TEXT, since REAL NOT NULL, beat REAL NOT NULL);
-    CREATE TABLE records (
-        session INTEGER NOT NULL, number INTEGER NOT NULL, epoch INTEGER NOT NULL,
-        kind TEXT NOT NULL, key TEXT NOT NULL, at REAL NOT NULL, content BLOB,
-        PRIMARY KEY (session, number)) WITHOUT ROWID;
-    CREATE TABLE running (
-        session INTEGER NOT NULL, number INTEGER NOT NULL, characters INTEGER NOT NULL,
-        attempts INTEGER NOT NULL, content BLOB,
-        PRIMARY KEY (session, number)) WITHOUT ROWID;
-    """,
-)
-"""What each version of the format adds to the one before."""
-
-CLOCK: Final = "(julianday('now') - 2440587.5) * 86400.0"
-"""SQL for the seconds since 1970 by the store's own clock, by which leases are measured."""
-
-# Repeated after a failure: a row that is there after all, under its number, is skipped.
-APPEND: Final = (
-    "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, CAST(? AS BLOB)) ON CONFLICT DO NOTHING"
-)
-SAVE: Final = "INSERT INTO running VALUES (?, ?, ?, ?, CAST(? AS BLOB)) ON CONFLICT DO NOTHING"
-FORGET: Final = "DELETE FROM running WHERE session = ?"
-BEAT: Final = f"UPDATE sessions SET beat = {CLOCK} WHERE id = ? AND epoch = ?"
-LEAVE: Final = "UPDATE sessions SET owner = NULL WHERE id = ? AND epoch = ?"
-
-
-def guarded_inserts(condition: str) -> dict[str, str]:
-    """Return, for `APPEND` and `SAVE`, an insert that adds its row only if `condition` holds.
-
-    It is one statement: a transaction of four would release the interpreter to other threads four
-    times, and wait for it, or for a server, as often.
-    """
-    inserts = (APPEND, SAVE)
-    selects = {sql: sql.replace("VALUES (", "SELECT ") for sql in inserts}
-    return {sql: selects[sql].replace(") ON", f" WHERE {condition} ON") for sql in inserts}
-
-
 TAKEN: Final = (
     "another process owns this session now; stop this one, because it records nothing any more"
 )
@@ -88,9 +46,6 @@ class Ownership:
     epoch: int
     opening: str = field(default="", compare=False)
     """Id of the opening that took ownership; empty for a journal that only reads."""
-
-
-Statement = tuple[str, tuple[Any, ...]]
 
 
 @dataclass(slots=True)
@@ -130,6 +85,8 @@ class Rows(Protocol):
 class Connection(Protocol):
     """A connection to a store: the methods that are used."""
 
+    @property
+    def sql(self) -> Statements: ...
     def execute(self, sql: str, values: Any = ..., /) -> Rows: ...
     def close(self) -> None: ...
 
@@ -138,12 +95,10 @@ class JournalStore(ABC):
     """The writer of one file or database in this process."""
 
     _open: dict[str, JournalStore] = {}  # noqa: RUF012 - of the class, on purpose
-    _forked: list[object] = []  # noqa: RUF012
-    """Connections of the process that this one was forked from: none may be used or closed."""
     _opening = threading.Lock()
 
-    locking: ClassVar[str] = ""
-    """SQL at the end of a query that locks its rows until the transaction ends."""
+    sql: ClassVar[Statements]
+    """Its statements."""
     errors: ClassVar[type[Exception]]
     """The base class of what its database library raises."""
     remote: ClassVar[bool] = False
@@ -225,7 +180,7 @@ class JournalStore(ABC):
     def lose(self) -> None:
         """Write nothing any more: the store's owners belong to the parent process."""
         self.lost = True
-        self._forked.append((self._spare, self._connection))
+        leave_behind(self._spare, self._connection)
         self._spare, self._connection = [], None
         self.begin()
 
@@ -502,10 +457,9 @@ class JournalStore(ABC):
             return
         fenced, statements = list[Unit](), list[Statement]()
         if sessions := list({unit.owner.session: None for unit in units if unit.statements}):
-            query = f"SELECT id, epoch FROM sessions WHERE id IN ({', '.join('?' * len(sessions))})"
+            query = self.sql.of_many(self.sql.epochs, len(sessions))
             with self.writer_transaction(durable=durable) as connection:
-                rows = connection.execute(f"{query} ORDER BY id{self.locking}", sessions)
-                epochs = dict(rows.fetchall())
+                epochs = dict(connection.execute(query, sessions).fetchall())
                 for unit in units:
                     if not unit.statements:
                         continue
@@ -525,13 +479,13 @@ class JournalStore(ABC):
         """Commit a unit of one row; `False`: it exists, the owner changed, or there are several."""
         if len(unit.statements) != 1:
             return False
-        sql, values = unit.statements[0]
+        write, values = unit.statements[0]
         arguments = (*values, unit.owner.session, unit.owner.epoch)
-        return sql in (APPEND, SAVE) and self.append_one(sql, arguments, durable=durable)
+        return write in (APPEND, SAVE) and self.append_one(write, arguments, durable=durable)
 
     @abstractmethod
-    def append_one(self, sql: str, values: tuple[Any, ...], *, durable: bool) -> bool:
-        """Append a row by one of `guarded_inserts`; return whether it was inserted."""
+    def append_one(self, write: Write, values: tuple[Any, ...], *, durable: bool) -> bool:
+        """Append a row by one of `Statements.guarded`; return whether it was inserted."""
 
     @abstractmethod
     def writer_transaction(self, *, durable: bool) -> AbstractContextManager[Connection]:
@@ -539,8 +493,8 @@ class JournalStore(ABC):
 
     def perform(self, connection: Connection, statements: Sequence[Statement]) -> None:
         """Execute statements, in their order."""
-        for sql, values in statements:
-            connection.execute(sql, values)
+        for write, values in statements:
+            connection.execute(self.sql.writes[write], values)
 
     @abstractmethod
     def unreachable(self, error: BaseException) -> bool:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from continuation.history.wordings import WORDINGS, Reason
-from continuation.journal import forms
 from continuation.journal.errors import Fenced, JournalError, OutcomeUnknown
+from continuation.providers.contract import ParsedCall
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -45,7 +45,7 @@ class ToolRun:
     use(run.result)
     """
 
-    def __init__(self, journal: Journal, call: forms.ParsedCall, *, idempotent: bool) -> None:
+    def __init__(self, journal: Journal, call: ParsedCall, *, idempotent: bool) -> None:
         self.call = call
         self.fresh = False
         """Whether to run the tool: it has not begun before, or it may be run again."""
@@ -290,7 +290,7 @@ class Settling:
         return await anyio.to_thread.run_sync(self._journal.history)
 
     @contextmanager
-    def _runner(self, call: forms.ParsedCall) -> Generator[Runner]:
+    def _runner(self, call: ParsedCall) -> Generator[Runner]:
         """Lend a runner; what its function raises is the call's result, and not raised again."""
         idempotent = call.name in self._idempotent
         runner = Runner(self._journal, call, self._run, idempotent=idempotent, verify=self._verify)

@@ -15,21 +15,27 @@ import threading
 from typing import Any, Final, cast
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from continuation.limits import Learned
 from continuation.limits.learned_file import LONGEST, MOST, valid_facts
+from continuation.stores import postgres
 
 logger = logging.getLogger("continuation")
 
+_LOCK: Final = 0x6C656D6E
+"""Key of the advisory lock for creating the tables."""
 # Other columns would get another table name and no migration: the facts are learned again.
 _TABLES: Final = """
-    SELECT pg_advisory_xact_lock(1818586478);
     CREATE TABLE IF NOT EXISTS continuation_learned_salt_1 (salt bytea NOT NULL);
     CREATE TABLE IF NOT EXISTS continuation_learned_1 (
         upstream text, credential text, model text, facts text NOT NULL,
         learned timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (upstream, credential, model));
 """
+_ADD_SALT: Final = """
+    INSERT INTO continuation_learned_salt_1
+    SELECT %s WHERE NOT EXISTS (SELECT 1 FROM continuation_learned_salt_1)
+"""
+_SALT: Final = "SELECT salt FROM continuation_learned_salt_1"
 _PUT: Final = """
     INSERT INTO continuation_learned_1 VALUES (%s, %s, %s, %s)
     ON CONFLICT (upstream, credential, model) DO UPDATE SET facts = excluded.facts, learned = now()
@@ -44,8 +50,7 @@ class LearnedTableSync:
     """Loads into a `Learned` what other processes have learned, and shares its changes."""
 
     def __init__(self, url: str, learned: Learned) -> None:
-        options = {"connect_timeout": "2", "application_name": "continuation"}
-        self._address = make_conninfo("", **{**options, **conninfo_to_dict(url)})
+        self._address = postgres.address(url)
         self._learned = learned
         self._lock = threading.Lock()
         self._wanted = self._at_work = False
@@ -77,22 +82,17 @@ class LearnedTableSync:
             try:
                 self._exchange()
             except psycopg.Error as error:
-                reason = str(error).strip() if isinstance(error, psycopg.OperationalError) else ""
-                name = type(error).__name__
-                logger.warning('learned facts not shared: reason="%s"', reason or name)
+                logger.warning('learned facts not shared: reason="%s"', postgres.reason(error))
 
     def _exchange(self) -> None:
         """Write our changes to the table, and learn the facts of keys that are unknown here."""
-        with psycopg.connect(self._address, prepare_threshold=None) as connection:
-            connection.execute(_TABLES)
-            salts = "continuation_learned_salt_1"
-            fresh = os.urandom(16)
-            connection.execute(
-                f"INSERT INTO {salts} SELECT %s WHERE NOT EXISTS (SELECT 1 FROM {salts})".encode(),
-                (fresh,),
-            )
-            [salt] = connection.execute(f"SELECT salt FROM {salts}".encode()).fetchone() or [fresh]
-            connection.commit()
+        with postgres.connect(self._address, silent=postgres.SILENT) as connection:
+            with postgres.transaction(connection):
+                postgres.lock(connection, _LOCK)
+                connection.execute(_TABLES)
+                fresh = os.urandom(16)
+                connection.execute(_ADD_SALT, (fresh,))
+                [salt] = connection.execute(_SALT).fetchone() or [fresh]
             if self._learned.salt != bytes(salt):  # keys made with another salt match nothing
                 self._learned.salt = bytes(salt)
                 self._sent = cast("dict[Any, dict[str, Any]]", self._learned.facts())
@@ -100,10 +100,10 @@ class LearnedTableSync:
             # Whose facts were forgotten has none: the table must not teach them again.
             gone = (key for key in self._sent if key not in all_facts and self._learned.knows(key))
             all_facts |= {key: {} for key in gone}
-            for key, facts in all_facts.items():
-                if self._sent.get(key) != facts and max(map(len, key)) <= LONGEST:
-                    connection.execute(_PUT, (*key, json.dumps(facts)))
-            connection.commit()
+            with postgres.transaction(connection):
+                for key, facts in all_facts.items():
+                    if self._sent.get(key) != facts and max(map(len, key)) <= LONGEST:
+                        connection.execute(_PUT, (*key, json.dumps(facts)))
             self._sent = all_facts
             for *key, text in connection.execute(_READ, (MOST,)).fetchall():
                 if tuple(key) not in all_facts:

@@ -20,6 +20,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from continuation.logs import line
+from continuation.registry import shapes
 from continuation.types import Outcome, Usage
 
 if TYPE_CHECKING:
@@ -33,14 +34,6 @@ logger = logging.getLogger("continuation")
 
 SCOPE = "continuation"
 """The instrumentation scope of our spans, which distinguishes them from others."""
-_PROVIDERS = {
-    "openai-chat": "openai",
-    "openai-responses": "openai",
-    "gemini": "gcp.gemini",
-}
-"""Dialect -> the conventions' name of its provider; other dialects use their own name."""
-
-
 _TOKEN_BUCKETS = [4**power for power in range(14)]
 """The bucket boundaries that the conventions advise for tokens."""
 
@@ -66,7 +59,7 @@ class Spans:
             context=self._context,
             attributes=_without_none(
                 {
-                    "gen_ai.provider.name": _PROVIDERS.get(report.dialect, report.dialect),
+                    "gen_ai.provider.name": _provider(report.dialect),
                     "gen_ai.request.model": report.model,
                     "gen_ai.response.finish_reasons": stops,
                     "continuation.outcome": str(report.outcome),
@@ -103,7 +96,7 @@ class Spans:
             attributes=_without_none(
                 {
                     "gen_ai.operation.name": None if nested else "chat",
-                    "gen_ai.provider.name": _PROVIDERS.get(report.dialect, report.dialect),
+                    "gen_ai.provider.name": _provider(report.dialect),
                     "gen_ai.request.model": report.model,
                     "gen_ai.request.max_tokens": attempt.limit,
                     "gen_ai.response.finish_reasons": stops,
@@ -129,6 +122,12 @@ class Spans:
         return self._began + int(seconds * 1_000_000_000)
 
 
+def _provider(dialect: str) -> str:
+    """Return the conventions' name of a dialect's provider; without one, the dialect's own."""
+    shape = shapes().get(dialect)
+    return (shape and shape.telemetry) or dialect
+
+
 @cache
 def _token_usage(provider: MeterProvider) -> Histogram:
     return provider.get_meter(SCOPE).create_histogram(
@@ -148,7 +147,7 @@ def _count(report: Report) -> None:
         if count is not None:
             attributes = {
                 "gen_ai.operation.name": "chat",
-                "gen_ai.provider.name": _PROVIDERS.get(report.dialect, report.dialect),
+                "gen_ai.provider.name": _provider(report.dialect),
                 "gen_ai.request.model": report.model,
                 "gen_ai.token.type": kind,
                 "server.address": report.host,

@@ -100,7 +100,6 @@ def features(before: str, head: str, size: int) -> dict[str, float]:
         "new": new,
         "full": new >= 48,
         "long_new": log2(max(1.0, min(weight, 192) / 48)) if new >= 40 else 0.0,
-        "whole": size == len(head) and new >= 32,
         # The run before it, with the same period.
         "run": log2(1 + run),
         "run_any": run >= 1,
@@ -118,7 +117,6 @@ def features(before: str, head: str, size: int) -> dict[str, float]:
         "retyped": _retyped(before, echo, rest),
         "word_step": word,
         "lines": "\n" in echo,
-        "newline_first": echo[0] == "\n",
         "space_last": before[-1].isspace(),
         # Whether what follows it continues the word.
         "goes_on": before[-1].isalnum() and rest[:1].isalnum(),
@@ -282,7 +280,6 @@ INSIDE: Final = {
     "space_last": 1.59,
     "goes_on": -1.48,
     "sentence_start": 0.88,
-    "whole": 3.0,
 }
 
 #: For a cut after a line, where the step to a line's start is not rare.
@@ -292,8 +289,6 @@ AFTER: Final = {
     "pair_1": 2.1,
     "quad_0": 3.0,
     "line_start": 4.4,
-    "newline_first": 4.5,
-    "whole": 3.0,
     "new": 0.085,
     "long_new": 0.5,
 }

@@ -49,7 +49,8 @@ kept. The first finding that reaches its own threshold is taken; they are not ad
 How it is called. `Judge.look` is a pure function of the head; `None` means "call again with more of
 it". More is asked for only while a longer head could change the finding: the words so far occur in
 the text near its end or at its top, so that an echo may be arriving, or they could be the start of
-a preamble or of a fence line. With `final` it must decide by what there is.
+a preamble or of a fence line. With `final` it must decide by what there is. What is known about the
+text before, whatever the head is, is an `EarlierText`; the checks of one head are a `Judgement`.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property
 from typing import Final
 
+from continuation.seams.earlier import LINE_KNOWN, EarlierText
 from continuation.seams.evidence import SENTENCE_END, THRESHOLD, odds
 from continuation.seams.preamble import (
     LONGEST,
@@ -83,7 +84,7 @@ from continuation.seams.syntax import (
     superfluous,
     wanted,
 )
-from continuation.seams.text import Cut, common_prefix, common_suffix, fold, is_run, novelty
+from continuation.seams.text import common_prefix, common_suffix, fold, is_run, novelty
 
 #: Log odds of a finding without doubt.
 _SURE: Final = 12.0
@@ -102,15 +103,10 @@ _BARE_BITS: Final = 40.0
 #: Least bits of an echo behind words that speak of themselves; behind a blank line.
 _SPOKEN_BITS: Final = 32.0
 _APART_BITS: Final = 20.0
-#: Bits and characters of an unfinished line that is known in other white space and typography.
-_LINE_KNOWN: Final = 64.0
-_LONGEST_LINE: Final = 480
 #: Log odds that words to the reader add to a repetition after them.
 _SPOKEN: Final = 2.0
 #: Least bits of a whole line that is repeated after an opening.
 _LINE_BITS: Final = 48.0
-#: Characters of the text that are searched for lines like the anchor.
-_TEMPLATE: Final = 32768
 _NUMBERS: Final = re.compile(r"\d+")
 _LAST_WORD: Final = re.compile(r"\w+\W*\Z")
 _NEXT_SENTENCE: Final = re.compile(r"(?:(?<!\.\.)[.!?:] +|[)\]*_]\s+|\n+)(\w)")
@@ -128,9 +124,8 @@ _DECORATION: Final = re.compile(
 _CLOSING: Final = {"「": "」", "『": "』", "“": "”", "„": "“", "«": "»", "\u2018": "\u2019"}
 _QUOTE: Final = re.compile(r"(?:\*\*|[\"“„«「『'`\u2018*])\Z")
 _INSIDE_WORD: Final = re.compile(r"\w\w")
-#: The tag around the anchor in our prompt, and the end of a text that may be half of such a tag.
+#: The tag around the anchor in our prompt.
 _MARK: Final = re.compile(r"<(anchor(?:-\d+)?)>")
-_HALF_MARK: Final = re.compile(r"<(?:a|an|anc|anch|ancho|anchor(?:-\d*)?)?\Z")
 
 
 class SeamKind(StrEnum):
@@ -197,55 +192,14 @@ class Judge:
     """Reads the head of a later attempt against the text before it."""
 
     def __init__(self, before: str, anchor: str | None) -> None:
-        self.text = text = before.rstrip("\ufffd")
+        self._before = EarlierText(before, anchor)
+        self._cut = self._before.cut
+        self.text = self._before.text
         """The text before, without the sign (U+FFFD) of half a character at its end."""
-        self._cut = Cut(text)
-        self._bare = text.rstrip()
-        self._tail = text[-16384:]  # an echo that is still arriving began in it
-        self._top = text[:4096].lstrip()
-        asked = anchor.rstrip("\ufffd") if anchor else ""
-        self._asked = len(asked)
-        # Only an anchor of twelve bits or more is evidence enough on its own.
-        tells = asked.strip() and text.endswith(asked) and not is_run(asked)
-        tells = tells and novelty(text, asked, enough=12.0) >= 12.0
-        self._anchor = asked if tells else ""
-        self._half_mark = _HALF_MARK.search(text[-12:]) is not None
-        self._period = 0
-        """The length of the unit of which the text ends in two or more; 0: it does not."""
-        self._run = 0
-        """How many characters at the end of the text repeat this unit."""
-        tail, probe = text[-1200:], text[-16:]
-        again = tail.rfind(probe, 0, len(tail) - 1)
-        unit = len(tail) - len(probe) - again
-        if again >= 0 and tail[-unit:].strip():
-            same = common_suffix(tail, tail[:-unit])
-            if same >= unit and same + unit >= 8:
-                self._period = unit
-                self._run = common_suffix(text, text[:-unit], most=65536) + unit
-
-    @cached_property
-    def _line(self) -> str:
-        """The unfinished line, where it carries bits enough to be known in other white space."""
-        line = self._cut.line
-        tells = len(line) <= _LONGEST_LINE and not is_run(line)
-        return line if tells and novelty(self.text, line, enough=_LINE_KNOWN) >= _LINE_KNOWN else ""
 
     def look(self, head: str, *, final: bool) -> Finding | None:
-        """Return the finding about `head`; `None`: more of it is needed."""
-        if not head:
-            return Finding(SeamKind.EMPTY) if final else None
-        try:
-            found = self._anchored(head, final=final)
-            found = found or self._anchor_after_words(head, final=final)
-            if found is None and self._stays_in_run(head, final=final):
-                return Finding(SeamKind.ASSUMED, 0, 0.0)
-            found = found or self._repeats(head, final=final)
-            found = found or self._opens(head, final=final, depth=2)
-        except _MoreNeededError:
-            return None
-        if found is None and (final or not self._may_tell(head)):
-            return self._plain(head)
-        return found
+        """Return the finding about `head`; `None`: more is needed, which `final` rules out."""
+        return Judgement(self._before, final=final).look(head)
 
     def adds_nothing(self, head: str, stop: str) -> Finding | None:
         """Return the finding that a whole attempt brings nothing new; `None`: it does.
@@ -255,11 +209,10 @@ class Judge:
         """
         if only_says_complete(self._cut, head):
             return Finding(SeamKind.COMPLETE, len(head), 4.0)
-        same = head.strip() == self.text.strip() and novelty("", head) >= _ALL_BITS
-        if same or self.restarted(head):
+        if head.strip() == self.text.strip() and novelty("", head) >= _ALL_BITS:
             return Finding(SeamKind.RESTART, len(head), 6.0)
-        parted = self._anchor[len(head) :]
-        if not parted or not self._anchor.startswith(head) or is_run(head):
+        parted = self._before.anchor[len(head) :]
+        if not parted or not self._before.anchor.startswith(head) or is_run(head):
             return None
         if novelty(self.text.removesuffix(parted), head, enough=_BARE_BITS) < _BARE_BITS:
             return None
@@ -272,13 +225,13 @@ class Judge:
             body = head[at:]
             if len(body) < 2 * _PROBE or is_run(body) or novelty("", body) < _ALL_BITS:
                 continue
-            if self._unsure_in_run(body, len(self.text)):
+            if self._before.unsure_in_run(body, len(self.text)):
                 continue
             # Prefer a replay from the top of the text, then one from near its end.
             place = len(self.text) - len(self.text.lstrip())
             if not self.text.startswith(body, place):
-                near = self._tail.find(body)
-                place = len(self.text) - len(self._tail) + near if near >= 0 else -1
+                near = self._before.tail.find(body)
+                place = len(self.text) - len(self._before.tail) + near if near >= 0 else -1
             if place >= 0 and self._is_before_replay(head[:at], place):
                 return at, place
         return None
@@ -294,15 +247,6 @@ class Judge:
         own = only_of_itself(head[:size]) and cannot_stand(self._cut, head[:size], head[size:])
         return Finding(SeamKind.PREAMBLE, size, 4.0) if own else None
 
-    def restarted(self, head: str) -> bool:
-        """Whether a whole attempt only repeats the beginning of the answer."""
-        return any(
-            self._top.startswith(head[at:])
-            and len(head) - at >= 2 * _TOP
-            and self._is_new_line(head[:at])
-            for at in self._starts(head)
-        )
-
     def _is_new_line(self, opening: str) -> bool:
         """Whether the last line of an opening, if any, is not one of the text."""
         last = opening.rstrip().rpartition("\n")[2]
@@ -312,68 +256,85 @@ class Judge:
         lead = len(head) - len(head.lstrip())
         return list(dict.fromkeys([0, lead, *ends_of_openings(head)]))
 
-    def _stays_in_run(self, head: str, *, final: bool) -> bool:
+
+class Judgement:
+    """The checks of one head, or of what follows an opening in it; `final`: no more of it comes."""
+
+    def __init__(self, before: EarlierText, *, final: bool) -> None:
+        self._before = before
+        self._cut = before.cut
+        self._final = final
+        self._text = before.text
+
+    def look(self, head: str) -> Finding | None:
+        """Return the finding about `head`; `None`: more of it is needed."""
+        if not head:
+            return Finding(SeamKind.EMPTY) if self._final else None
+        try:
+            found = self._anchored(head)
+            found = found or self._anchor_after_words(head)
+            if found is None and self._stays_in_run(head):
+                return Finding(SeamKind.ASSUMED, 0, 0.0)
+            found = found or self._repeats(head)
+            found = found or self._opens(head, depth=2)
+        except _MoreNeededError:
+            return None
+        if found is None and (self._final or not self._may_tell(head)):
+            return self._plain(head)
+        return found
+
+    def _stays_in_run(self, head: str) -> bool:
         """Whether the text ends in a run that `head` continues: then no echo can be recognized."""
-        period = self._period
+        period = self._before.period
         known = min(len(head), period)
-        if not period or not (final or known == period):
+        if not period or not (self._final or known == period):
             return False
-        return head.startswith(self.text[-period:][:known])
-
-    def _unsure_in_run(self, head: str, size: int) -> bool:
-        """Whether it cannot be known how much of a run was repeated.
-
-        An echo shorter by a unit fits as well; or `head` may open the fence around the run again,
-        or begin the text again.
-        """
-        if self._period < size <= self._run:
-            return True
-        return head[:3] in ("```", "~~~") and self._run * 2 >= size
+        return head.startswith(self._text[-period:][:known])
 
     # The repetition of the end of the text ------------------------------------------------
 
-    def _repeats(self, head: str, *, final: bool, spoken: bool = False) -> Finding | None:
+    def _repeats(self, head: str, *, spoken: bool = False) -> Finding | None:
         """Return an echo at the start of `head`, exact or up to white space and quotes."""
-        found = self._anchored(head, final=final)
-        found = found or self._echo(head, self.text, final=final, spoken=spoken)
-        found = found or self._proven(head, final=final)
-        if found is None and self._line:
-            found = self._loosely(head, self._line, final=final)
+        found = self._anchored(head)
+        found = found or self._echo(head, self._text, spoken=spoken)
+        found = found or self._proven(head)
+        if found is None and self._before.line:
+            found = self._loosely(head, self._before.line)
             found = found and replace(found, kind=SeamKind.ECHO)
-        if found is None and len(self._bare) < len(self.text):
-            found = self._echo_without_space(head, final=final)
+        if found is None and len(self._before.bare) < len(self._text):
+            found = self._echo_without_space(head)
         if found is None and head[0].isspace():
-            found = self._behind_space(head, final=final)
-        return found or self._decorated(head, final=final)
+            found = self._behind_space(head)
+        return found or self._decorated(head)
 
-    def _anchored(self, head: str, *, final: bool) -> Finding | None:
-        anchor = self._anchor
+    def _anchored(self, head: str) -> Finding | None:
+        anchor = self._before.anchor
         if not anchor:
             return None
-        if self._half_mark and (marked := self._marked(head, anchor, final=final)):
+        if self._before.half_mark and (marked := self._marked(head, anchor)):
             return marked
         if head.startswith(anchor):
             end, rest = anchor[len(anchor.rstrip()) :], head[len(anchor) :]
             # The white space at its end is the anchor's own; or that was left out, and it is new.
             left_out = end and lacks(self._cut, end, rest)
             if left_out and not rest.strip():
-                if not final:
+                if not self._final:
                     raise _MoreNeededError
                 left_out = False  # nothing follows for it to stand before
             return Finding(SeamKind.ANCHOR, len(anchor) - (len(end) if left_out else 0))
-        return self._loosely(head, anchor, final=final)
+        return self._loosely(head, anchor)
 
-    def _anchor_after_words(self, head: str, *, final: bool) -> Finding | None:
+    def _anchor_after_words(self, head: str) -> Finding | None:
         """Return the anchor after other words: these are not part of the answer, in any language.
 
         The anchor occurs nowhere else in the text. If it occurs in the head, the model repeats it
         as requested, unless the answer itself has the same words twice. Then what precedes them
         is the same as well, or there are more lines between than words to the reader have.
         """
-        anchor = self._anchor
-        if not anchor or not may_begin_words(self.text, head):
+        anchor = self._before.anchor
+        if not anchor or not may_begin_words(self._text, head):
             return None
-        if self._line and fold(head[:48])[0][:12] == fold(self._line[:48])[0][:12]:
+        if self._before.line and fold(head[:48])[0][:12] == fold(self._before.line[:48])[0][:12]:
             return None  # the whole line is repeated, in other white space or typography
         at = head.find(anchor, 1)
         if at < 0:
@@ -381,11 +342,11 @@ class Judge:
             place = words.find(fold(anchor.strip())[0], 1)
             at = ends[place - 1] if place > 0 else -1
         if at < 0:
-            if not final and len(head) < LONGEST + len(anchor):
+            if not self._final and len(head) < LONGEST + len(anchor):
                 raise _MoreNeededError
             return None
-        inner = self._anchored(head[at:], final=final)
-        if inner is not None and not final and len(head) < at + inner.drop + 5:
+        inner = self._anchored(head[at:])
+        if inner is not None and not self._final and len(head) < at + inner.drop + 5:
             raise _MoreNeededError
         if inner is None or not self._is_said_before_anchor(head[:at], head[at + inner.drop :]):
             return None
@@ -394,7 +355,7 @@ class Judge:
         if (
             mark
             and head[:at].count(mark[0]) % 2
-            and not self.text[: len(self.text) - len(anchor)].endswith(mark[0])
+            and not self._text[: len(self._text) - len(anchor)].endswith(mark[0])
         ):
             closing = _CLOSING.get(mark[0], mark[0])
             drop += len(closing) * head.startswith(closing, at + drop)
@@ -406,8 +367,8 @@ class Judge:
         If the text has the same words twice, then it has the same before them, or after them, or
         it stopped where the words end, so that they are a line or sentence of their own.
         """
-        anchor = self._anchor
-        earlier = self.text[: len(self.text) - len(anchor)]
+        anchor = self._before.anchor
+        earlier = self._text[: len(self._text) - len(anchor)]
         same = common_suffix(earlier, opening)
         led, leads = (_NUMBERS.sub("0", one[-128:]) for one in (earlier, opening))
         word = _LAST_WORD.search(leads)
@@ -420,9 +381,9 @@ class Judge:
             return True
         if not may_be_words(words) or (rest and rest[:5] in opening) or self._is_mixed(words):
             return False
-        if not again and not (self._in_template and self._is_of_template(words)):
+        if not again and not (self._before.in_template and self._before.is_of_template(words)):
             return True
-        if self._in_template or not self.text[-1].isalnum() or opening[0].isspace():
+        if self._before.in_template or not self._text[-1].isalnum() or opening[0].isspace():
             return False
         led_by = earlier[: len(earlier) - same]
         begins = led_by[-1:] in ("", "\n") or SENTENCE_END.search(led_by[-3:]) is not None
@@ -436,7 +397,7 @@ class Judge:
         """
         phrase = words.strip()
         shared = (phrase[at : at + _SHARED] for at in range(len(phrase) - _SHARED + 1))
-        if "  " in phrase or any(one in self._tail for one in shared):
+        if "  " in phrase or any(one in self._before.tail for one in shared):
             return True
         if any(after.islower() for after in _NEXT_SENTENCE.findall(phrase)):
             return True
@@ -450,28 +411,14 @@ class Judge:
         phrase = words.strip()
         return "\n" not in phrase and not (words.endswith("\n") and phrase[-1] not in ".!?:…")
 
-    def _is_of_template(self, words: str) -> bool:
-        """Whether an opening begins or ends like some line of the text, but for its numbers."""
-        text, words = (_NUMBERS.sub("0", one) for one in (self.text[-_TEMPLATE:], words.strip()))
-        return words[:12] in text or words[-_PROBE:] in text
-
-    @cached_property
-    def _in_template(self) -> bool:
-        """Whether the text has the anchor elsewhere with other numbers, so that it may come again.
-
-        Such a text may continue with more lines of the same kind.
-        """
-        text, anchor = _NUMBERS.sub("0", self.text[-_TEMPLATE:]), _NUMBERS.sub("0", self._anchor)
-        return text.count(anchor) > 1
-
-    def _marked(self, head: str, anchor: str, *, final: bool) -> Finding | None:
+    def _marked(self, head: str, anchor: str) -> Finding | None:
         """Return the anchor inside our tag, after a text that ends like the beginning of that tag.
 
         Without the anchor in it, the tag could be the rest of the text's own tag.
         """
         mark = _MARK.match(head)
         size = mark.end() + len(anchor) if mark else 0
-        if not final and len(head) < size + 12:
+        if not self._final and len(head) < size + 12:
             if mark is None and len(head) >= 12:
                 return None
             raise _MoreNeededError
@@ -480,7 +427,7 @@ class Judge:
         closing = f"</{mark[1]}>"
         return Finding(SeamKind.ANCHOR, size + len(closing) * head.startswith(closing, size), 8.0)
 
-    def _loosely(self, head: str, anchor: str, *, final: bool) -> Finding | None:
+    def _loosely(self, head: str, anchor: str) -> Finding | None:
         """Return the anchor in other white space or typography, or with a capital letter first.
 
         Or the unfinished line, in its place.
@@ -490,34 +437,34 @@ class Judge:
         asked = fold(anchor.strip())[0]
         if asked[:1].islower() and words[:1].isupper():  # as a sentence would begin
             asked = asked[0].upper() + asked[1:]
-        if not final and asked.startswith(words.rstrip()):
+        if not self._final and asked.startswith(words.rstrip()):
             raise _MoreNeededError
         size = len(asked)
         if not words.startswith(asked) or ends[size - 1 : size] == ends[size : size + 1]:
             return None  # the latter: the next folded character is of the same character
         end = lead + ends[size - 1]
-        if not final and len(head) < end + 8:
+        if not self._final and len(head) < end + 8:
             raise _MoreNeededError
         goes_on = anchor[-1] == "\n" and _INSIDE_WORD.match(head, end - 1)
-        whole_line = self.text[: -len(anchor)][-1:] in ("", "\n")
-        if goes_on and whole_line and "\n" + head[end] not in self._tail:
+        whole_line = self._text[: -len(anchor)][-1:] in ("", "\n")
+        if goes_on and whole_line and "\n" + head[end] not in self._before.tail:
             return None  # no line begins so: the anchor's last word is part of a longer one
         return Finding(SeamKind.ANCHOR, end + self._other_space(head[end:]), 8.0)
 
-    def _echo(self, head: str, text: str, *, final: bool, spoken: bool = False) -> Finding | None:
+    def _echo(self, head: str, text: str, *, spoken: bool = False) -> Finding | None:
         """Return the end of `text` at the start of `head`; `spoken`: after words to the reader."""
         best: Finding | None = None
         for size in _borders(text, head):
-            if _goes_round_early(head, size) or self._unsure_in_run(head, size):
+            if _goes_round_early(head, size) or self._before.unsure_in_run(head, size):
                 continue
             if size >= max(_TOP, len(text.lstrip())) and novelty("", head[:size]) >= _ALL_BITS:
                 score = _SURE
             else:
                 score = self._weigh(text, head, size) + (_SPOKEN if spoken else 0.0)
-                whole = len(text) == len(self.text)
+                whole = len(text) == len(self._text)
                 if score < THRESHOLD and size >= _PROBE and best is None and whole:
                     proven = fits_only_without(self._cut, head, size)
-                    if proven is None and not final:
+                    if proven is None and not self._final:
                         raise _MoreNeededError
                     score = _SURE / 2 if proven else score
             if score >= (best.odds if best else THRESHOLD) or (
@@ -525,47 +472,52 @@ class Judge:
             ):
                 # A longer echo, the anchor or a replay may still be arriving.
                 known = size + max(8, min(size, 64))
-                if not final and (len(head) < known or self._knows(head[: max(known, 2 * _FIRST)])):
+                if not self._final and (
+                    len(head) < known or self._before.knows(head[: max(known, 2 * _FIRST)])
+                ):
                     raise _MoreNeededError
                 whole = size >= min(len(text.lstrip()), 600)
                 best = Finding(SeamKind.RESTART if whole else SeamKind.ECHO, size, score)
         if best is None:
             return None
         rest = head[best.drop :].lstrip("\n")
-        more = self._anchored(rest, final=final) if rest else None
+        more = self._anchored(rest) if rest else None
         return more.after(len(head) - len(rest), more.kind) if more else best
 
     def _adds(self, head: str, shorter: int, size: int) -> bool:
         """Whether a longer echo has new words that the text would hold twice without it."""
-        new = novelty(self.text, head[:size]) - novelty(self.text, head[:shorter])
+        new = novelty(self._text, head[:size]) - novelty(self._text, head[:shorter])
         return new >= _LONGER_BITS
 
     def _weigh(self, text: str, head: str, size: int) -> float:
         """Return log odds that the first `size` characters of `head` are an echo."""
         score = odds(text, head, size)
-        if not self._asked or size < _PROBE:
+        if not self._before.asked or size < _PROBE:
             return score
-        if size >= self._asked:
+        if size >= self._before.asked:
             return score + 6.0
         return score + (1.0 if "\n" not in head[:size] else 0.0)
 
-    def _proven(self, head: str, *, final: bool) -> Finding | None:
+    def _proven(self, head: str) -> Finding | None:
         """Return the last line repeated, where the syntax allows no other reading."""
         size = line_again(self._cut, head)
-        if size == 0 or (size is None and final):
+        if size == 0 or (size is None and self._final):
             return None
-        if size is None or (not final and self._knows(head[: max(size + _PROBE, 2 * _FIRST)])):
+        if size is None or (
+            not self._final and self._before.knows(head[: max(size + _PROBE, 2 * _FIRST)])
+        ):
             raise _MoreNeededError
         return Finding(SeamKind.ECHO, size, 4.0)
 
-    def _echo_without_space(self, head: str, *, final: bool) -> Finding | None:
-        found = self._echo(head, self._bare, final=final) if self._bare else None
+    def _echo_without_space(self, head: str) -> Finding | None:
+        bare = self._before.bare
+        found = self._echo(head, bare) if bare else None
         if found is None:
             return None
-        start = len(self._bare) - found.drop
-        whole_line = "\n" in self.text[len(self._bare) :] and self._bare[:start][-1:] in ("", "\n")
-        needed = _LINE_KNOWN if whole_line else _BARE_BITS  # a whole line may come twice
-        if novelty(self._bare, head[: found.drop]) < needed:
+        start = len(bare) - found.drop
+        whole_line = "\n" in self._text[len(bare) :] and bare[:start][-1:] in ("", "\n")
+        needed = LINE_KNOWN if whole_line else _BARE_BITS  # a whole line may come twice
+        if novelty(bare, head[: found.drop]) < needed:
             return None
         if _INSIDE_WORD.match(head, found.drop - 1):
             return None
@@ -575,7 +527,7 @@ class Judge:
 
     def _same_space(self, rest: str) -> int:
         """Return how many white space characters of `rest` the text ends with already."""
-        stripped = self.text[len(self._bare) :]
+        stripped = self._text[len(self._before.bare) :]
         lead = rest[: len(rest) - len(rest.lstrip())]
         if lead.startswith(stripped):
             return len(stripped)
@@ -587,12 +539,12 @@ class Judge:
         Spaces go if the text has none like them: two in a row, or one before a line.
         """
         lead = len(rest) - len(rest.lstrip(" "))
-        blank = "\n " if "\n" in self.text[len(self._bare) :] else "  "
-        alone = self.text[-1:].isspace() and blank not in self._cut.near
+        blank = "\n " if "\n" in self._text[len(self._before.bare) :] else "  "
+        alone = self._text[-1:].isspace() and blank not in self._cut.near
         other = lead and alone and not rest[lead : lead + 1].isspace() and rest[lead:]
         return lead if other else self._same_space(rest)
 
-    def _decorated(self, head: str, *, final: bool) -> Finding | None:
+    def _decorated(self, head: str) -> Finding | None:
         """Return an echo in quotes, or after an ellipsis."""
         opened = _DECORATION.match(head)
         if not opened or not opened[0].strip() or head.lstrip()[:3] == "```":
@@ -600,21 +552,21 @@ class Judge:
         # The echo may itself begin with such a mark, or with white space.
         begins = {opened.end(1): "", opened.end(2): opened[3] or "", opened.end(): opened[3] or ""}
         for at, mark in begins.items():
-            if head[:at].strip() and (found := self._quoted(head, at, mark, final=final)):
+            if head[:at].strip() and (found := self._quoted(head, at, mark)):
                 return found
         return None
 
-    def _quoted(self, head: str, at: int, mark: str, *, final: bool) -> Finding | None:
+    def _quoted(self, head: str, at: int, mark: str) -> Finding | None:
         """Return an echo from `at` on, after `mark`."""
         rest = head[at:]
-        found = self._anchored(rest, final=final) if rest else None
-        found = found or (self._echo(rest, self.text, final=final) if rest else None)
+        found = self._anchored(rest) if rest else None
+        found = found or (self._echo(rest, self._text) if rest else None)
         if found is None:
             return None
         drop = found.drop
-        if not final and len(rest) < drop + 12:
+        if not self._final and len(rest) < drop + 12:
             raise _MoreNeededError
-        if novelty(self.text, rest[:drop]) < _BARE_BITS or self.text.endswith(head[: at + drop]):
+        if novelty(self._text, rest[:drop]) < _BARE_BITS or self._text.endswith(head[: at + drop]):
             return None  # the latter: the mark belongs to the text
         closing = _CLOSING.get(mark, mark.replace("<", "</"))
         if closing:
@@ -627,60 +579,60 @@ class Judge:
                 return None
         return Finding(found.kind, at + drop, found.odds)
 
-    def _behind_space(self, head: str, *, final: bool) -> Finding | None:
+    def _behind_space(self, head: str) -> Finding | None:
         """Return an echo after white space that does not belong to it."""
         rest = head.lstrip()
         lead = len(head) - len(rest)
-        found = self._anchored(rest, final=final) if rest else None
+        found = self._anchored(rest) if rest else None
         if found is None and rest and lead > 1:
-            found = self._echo(rest, self.text, final=final)
-            start = len(self.text) - found.drop if found else 0
-            if not self._cut.inside_line and self.text[start - 1 : start].strip():
+            found = self._echo(rest, self._text)
+            start = len(self._text) - found.drop if found else 0
+            if not self._cut.inside_line and self._text[start - 1 : start].strip():
                 return None  # a line of its own: an indented copy of that line
-        if found is None or self.text.endswith(head[: lead + found.drop]):
+        if found is None or self._text.endswith(head[: lead + found.drop]):
             return None
-        novel = novelty(self.text, rest[: found.drop]) >= _BARE_BITS
+        novel = novelty(self._text, rest[: found.drop]) >= _BARE_BITS
         return found.after(lead, found.kind) if novel else None
 
     # What precedes the continuation ------------------------------------------------------
 
-    def _opens(self, head: str, *, final: bool, depth: int) -> Finding | None:
+    def _opens(self, head: str, *, depth: int) -> Finding | None:
         """Return a fence, a table's head or a preamble before the continuation."""
-        found = self._refenced(head, final=final, depth=depth) or self._headed(head, final=final)
+        found = self._refenced(head, depth=depth) or self._headed(head)
         if found is None and depth:
-            found = self._prefaced(head, final=final, depth=depth)
+            found = self._prefaced(head, depth=depth)
         return found
 
-    def _refenced(self, head: str, *, final: bool, depth: int) -> Finding | None:
+    def _refenced(self, head: str, *, depth: int) -> Finding | None:
         opened = reopens(self._cut, head)
         if opened is None:
             return None
         size, own = opened
         rest = head[size:]
-        if own is not None and self.text[-_PROBE:] + head[:size] in self._tail:
+        if own is not None and self._text[-_PROBE:] + head[:size] in self._before.tail:
             return None  # such a fence follows such a line elsewhere
         if own is None and self._cut.fence and self._cut.fence.nested:
             return None
         if own is None:
             undecided = self._cut.inside_line and rest.startswith("\n") and "\n```" not in rest
-            if undecided and not final:
+            if undecided and not self._final:
                 raise _MoreNeededError  # the next fence line may tell
             # It closes the fence, unless what follows it continues a run or repeats the text.
             if not self._cut.fence or not rest:
                 return None
-            if self._stays_in_run(rest, final=final):
+            if self._stays_in_run(rest):
                 return Finding(SeamKind.FENCE, size)
-            found = self._repeats(rest, final=final)
+            found = self._repeats(rest)
             return found and found.after(size, SeamKind.FENCE)
-        inner = self._within(rest, final=final, depth=depth)
+        inner = self._within(rest, depth=depth)
         return replace(inner.after(size, SeamKind.FENCE), own_fence=own)
 
-    def _headed(self, head: str, *, final: bool) -> Finding | None:
+    def _headed(self, head: str) -> Finding | None:
         size = repeated_header(self._cut, head)
         if not size:
             return None
         rest = head[size:]
-        inner = self._within(rest, final=final, depth=0)
+        inner = self._within(rest, depth=0)
         if inner.drop == 0 and not inner.insert and self._cut.inside_line:
             in_table = self._cut.last_line.lstrip().startswith("|")
             # The repeated block ended in a newline, and the text before it did not.
@@ -688,27 +640,27 @@ class Judge:
             inner = replace(inner, insert=wanted(self._cut, rest) or ended)
         return inner.after(size, SeamKind.ECHO)
 
-    def _prefaced(self, head: str, *, final: bool, depth: int) -> Finding | None:
+    def _prefaced(self, head: str, *, depth: int) -> Finding | None:
         best: Finding | None = None
         for at in ends_of_openings(head):
             opening, rest = head[:at], head[at:]
-            if self._completes_word(opening, rest, final=final):
+            if self._completes_word(opening, rest):
                 return Finding(SeamKind.PREAMBLE, at, 4.0)
-            if not only_of_itself(opening) or (not rest and not final):
+            if not only_of_itself(opening) or (not rest and not self._final):
                 continue
-            if not final and "\n" not in rest and len(rest) < _RECORD:
+            if not self._final and "\n" not in rest and len(rest) < _RECORD:
                 raise _MoreNeededError  # the rest of a record shows what the opening is
-            inner = self._within(rest, final=final, depth=depth - 1)
+            inner = self._within(rest, depth=depth - 1)
             needed = _APART_BITS if opening.endswith("\n\n") else _SPOKEN_BITS
             echo = rest[: inner.drop] if inner.kind is SeamKind.ECHO else ""
-            novel = not echo or novelty(self.text, echo, enough=needed) >= needed
+            novel = not echo or novelty(self._text, echo, enough=needed) >= needed
             if inner.kind in _REPEATS and novel:
                 return inner.after(at, SeamKind.PREAMBLE)
             if not cannot_stand(self._cut, opening, rest):
-                if self._stays_in_run(rest, final=final):
+                if self._stays_in_run(rest):
                     return best
                 continue
-            if inner.kind in _REPEATS and echo.strip() and not self._period:
+            if inner.kind in _REPEATS and echo.strip() and not self._before.period:
                 return inner.after(at, SeamKind.PREAMBLE)
             if inner.kind in _REPEATS:
                 inner = Finding(SeamKind.ASSUMED)  # white space, and runs, repeat themselves
@@ -716,7 +668,7 @@ class Judge:
             best = replace(inner.after(at, SeamKind.PREAMBLE), odds=4.0)
         return best
 
-    def _completes_word(self, opening: str, rest: str, *, final: bool) -> bool:
+    def _completes_word(self, opening: str, rest: str) -> bool:
         """Whether `rest` completes the truncated word to one that the text has.
 
         Then a line before it, which begins with a capital letter, is no part of the text.
@@ -724,38 +676,38 @@ class Judge:
         cut = self._cut
         if not (cut.inside_word and opening[0].isupper() and rest[:1].islower()):
             return False
-        if not final and rest.isalpha():
+        if not self._final and rest.isalpha():
             raise _MoreNeededError
         return may_be_words(opening) and joins_to_known_word(cut, rest)
 
-    def _within(self, rest: str, *, final: bool, depth: int) -> Finding:
+    def _within(self, rest: str, *, depth: int) -> Finding:
         """Return the finding after an opening: an echo, another opening, or the continuation."""
-        found = self._anchored(rest, final=final) if rest else None
-        if found is None and rest and self._stays_in_run(rest, final=final):
+        found = self._anchored(rest) if rest else None
+        if found is None and rest and self._stays_in_run(rest):
             return Finding(SeamKind.ASSUMED)
-        found = found or (self._repeats(rest, final=final, spoken=True) if rest else None)
-        found = found or self._line_again(rest, final=final)
+        found = found or (self._repeats(rest, spoken=True) if rest else None)
+        found = found or self._line_again(rest)
         if found is None and rest and depth >= 0:
-            found = self._opens(rest, final=final, depth=depth)
+            found = self._opens(rest, depth=depth)
         if found is not None:
             return found
-        if not final and self._may_tell(rest):
+        if not self._final and self._may_tell(rest):
             raise _MoreNeededError
         return self._plain(rest) if rest.strip() else Finding(SeamKind.ASSUMED)
 
-    def _line_again(self, rest: str, *, final: bool) -> Finding | None:
+    def _line_again(self, rest: str) -> Finding | None:
         """Return the last line begun again after an opening: there it is an echo, however short."""
         line = self._cut.line or self._cut.last_line + "\n"
-        begun = self.text.endswith(line) and rest.startswith(line) and len(rest) > len(line)
+        begun = self._text.endswith(line) and rest.startswith(line) and len(rest) > len(line)
         if not begun or is_run(line) or not line.strip():
             return None
-        if not self._cut.line and novelty(self.text, line) < _LINE_BITS:
+        if not self._cut.line and novelty(self._text, line) < _LINE_BITS:
             return None  # a whole line may come twice
         if not any(map(str.isalpha, line)):
             return None
-        if not self._knows(rest[: max(len(line) + _PROBE, 2 * _FIRST)]):
+        if not self._before.knows(rest[: max(len(line) + _PROBE, 2 * _FIRST)]):
             return Finding(SeamKind.ECHO, len(line), THRESHOLD)
-        if not final:
+        if not self._final:
             raise _MoreNeededError
         return None
 
@@ -776,22 +728,18 @@ class Judge:
         if len(body) < _FIRST + 4:
             return True
         line = body[:_FIRST].partition("\n")[0]
-        if self._knows(line if len(line) >= _PROBE else body[:_FIRST]):
+        if self._before.knows(line if len(line) >= _PROBE else body[:_FIRST]):
             return True
         if body[:3] in ("```", "~~~") and "\n" not in body.rstrip():
             return True
         ends = ends_of_openings(head)
-        if not ends and len(head) <= LONGEST and may_begin_words(self.text, head):
+        if not ends and len(head) <= LONGEST and may_begin_words(self._text, head):
             return True  # the attempt may end with a refusal
         for at in ends:  # before the text from its top
             rest = head[at : at + _FIRST + 4]
-            if rest.strip() and self._top.startswith(rest) and may_be_words(head[:at]):
+            if rest.strip() and self._before.top.startswith(rest) and may_be_words(head[:at]):
                 return True
         return len(head) <= LONGEST and may_become_of_itself(head)
-
-    def _knows(self, words: str) -> bool:
-        """Whether the text has `words` near its end or at its top."""
-        return words in self._tail or words in self._top
 
 
 def _borders(text: str, head: str) -> list[int]:

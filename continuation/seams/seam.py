@@ -78,8 +78,8 @@ class Seam:
         self._again: Replay | None = Replay(anchor) if anchor else None
         """The anchor, as long as what follows the first copy of it may be a second one."""
         thinks = prefilled is None and before.lstrip().startswith(_THOUGHTS[0])
-        self._thoughts = "" if thinks and _THOUGHTS[1] in before else None
-        """What came so far, where the text began with thoughts and this attempt may as well."""
+        self._thoughts = _Thoughts() if thinks and _THOUGHTS[1] in before else None
+        """Leaves thoughts out, where the text began with some and this attempt may as well."""
         self._skipped = 0
         """Characters of thoughts."""
         self._head = ""
@@ -100,7 +100,9 @@ class Seam:
         if self._replay is not None:
             return self._follow(self._replay, piece)
         if self._thoughts is not None:
-            piece = self._past_thoughts(self._thoughts, piece)
+            piece = self._thoughts.feed(piece)
+            if piece:
+                self._skipped, self._thoughts = self._thoughts.skipped, None
         at = 0
         while at < len(piece):
             look = self._looks[bisect_right(self._looks, len(self._head))]
@@ -128,12 +130,10 @@ class Seam:
         if self._replay is not None:
             return self._leave(self._replay, ended=True)
         if self._thoughts is not None:  # they never ended, or were none
-            over = self._thoughts.lstrip().startswith(_THOUGHTS[0])
-            self._skipped, self._head = (len(self._thoughts), "") if over else (0, self._thoughts)
+            self._skipped, self._head = self._thoughts.skipped, self._thoughts.finish()
         shown = ""
         if self.verdict is None:
             found = self._judge.adds_nothing(self._head, stop) if self._prefilled is None else None
-            self.restarted = found is not None and self._judge.restarted(self._head)
             found = found or self._find(final=True) or Finding(SeamKind.ASSUMED, 0, 0.0)
             unproven = found.kind in (SeamKind.ASSUMED, SeamKind.WHITESPACE, SeamKind.SKIP)
             if refused and unproven and may_begin_words(self._before, self._head):
@@ -144,21 +144,6 @@ class Seam:
             self._drop_more(len(held))
             held = ""
         return shown + held
-
-    # Before the head ---------------------------------------------------------------------
-
-    def _past_thoughts(self, held: str, piece: str) -> str:
-        """Leave out the thoughts that the attempt begins with; "" while they are under way."""
-        begin, end = _THOUGHTS
-        held += piece
-        begun = held.lstrip()
-        if not begun.startswith(begin):
-            self._thoughts = held if begin.startswith(begun) else None
-            return "" if self._thoughts is not None else held
-        rest = held.partition(end)[2].lstrip("\n")
-        self._thoughts = None if rest else held
-        self._skipped = len(held) - len(rest)
-        return rest
 
     # While the head is held --------------------------------------------------------------
 
@@ -303,6 +288,49 @@ def _after_prefill(before: str, prefilled: str, head: str, *, final: bool) -> Fi
     same = common_prefix(stripped, space)
     kind = SeamKind.PREFILL if echoed else SeamKind.WHITESPACE if same else SeamKind.ASSUMED
     return Finding(kind, echoed + same, 0.0 if kind is SeamKind.ASSUMED else 12.0)
+
+
+class _Thoughts:
+    """Leaves out the thoughts that an attempt begins with, and the newlines after them."""
+
+    def __init__(self) -> None:
+        self.skipped = 0
+        """Characters left out."""
+        self._pieces: list[str] = []
+        """All that came while it is unknown whether the attempt begins with thoughts."""
+        self._end = ""
+        """The last characters that came: the half of a tag, if they are one."""
+        self._begun = self._ended = False
+
+    def feed(self, piece: str) -> str:
+        """Take a piece; return what follows the thoughts, or all if there are none; `""`: wait."""
+        begin, end = _THOUGHTS
+        if self._ended:
+            rest = piece.lstrip("\n")
+            self.skipped += len(piece) - len(rest)
+            return rest
+        text = self._end + piece
+        if not self._begun:
+            self._pieces.append(piece)
+            text = text.lstrip()
+            if not text.startswith(begin):
+                self._end = text
+                return "" if begin.startswith(text) else self.finish()
+            self._begun, piece = True, self.finish()
+        self.skipped += len(piece)
+        thoughts, ended, rest = text.partition(end)
+        if not ended:
+            self._end = thoughts[1 - len(end) :]
+            return ""
+        self._ended = True
+        rest = rest.lstrip("\n")
+        self.skipped -= len(rest)
+        return rest
+
+    def finish(self) -> str:
+        """Return what came if it was no thoughts; `""`: it was."""
+        pieces, self._pieces = self._pieces, []
+        return "".join(pieces)
 
 
 class Replay:

@@ -66,8 +66,8 @@ class Reply:
     - `status`, `error` (type, message), `headers`: another HTTP status makes it an error answer.
     - `drop`: after this many events the connection is closed without the end of the body. -1:
       before the status line. A JSON body ends in its middle.
-    - `kill`: after this many events the client's process is killed (`Simulator.victim`); with a
-      JSON body before any of it.
+    - `kill`: after this many events `Simulator.victim` is killed; with a JSON body before any of
+      it.
     - `error_after`: after this many events comes an `error` event, which `error` describes, and the
       end. A JSON body has no events: there the same fault is an error status.
     - `delay`: seconds before the status line. `slow`: seconds before each event.
@@ -131,7 +131,7 @@ class Scenario:
 
     - `status`: HTTP status by attempt, with `retry_after` seconds or `retry_after_ms`.
     - `drop`, `kill`, `error_event`: number of events before the fault, by attempt. `kill` sends
-      SIGKILL to the client's process. Use it with `slow`, so that the client has read and saved
+      SIGKILL to `Simulator.victim`. Use it with `slow`, so that the client has read and saved
       the events before.
 
     The provider:

@@ -13,7 +13,6 @@ import zlib
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self, cast
@@ -64,7 +63,7 @@ class Simulator:
         self.scenario = scenario or Scenario()
         self.victim: Victim = None
         """The process that `kill` kills: a `subprocess.Popen`, a pid, or a function to call
-        instead; `None`: the client's process, if the kernel can tell which that is (Linux)."""
+        instead; `None`: an error is logged, and nothing is killed."""
         self.requests: list[Recorded] = []
         self._formats: Sequence[Format[Any]] = [kind(models or {}) for kind in _FORMATS]
         self._reciter = answer if isinstance(answer, Reciter) else None
@@ -255,7 +254,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _exchange(self) -> None:
         recorded = self._read()
         server = cast("_Server", self.server)
-        line = Line(self.connection, server.stopped, server.simulator.victim)
+        line = Line(self.connection, server.stopped, server.simulator)
         try:
             self._send(line, recorded, *server.simulator.respond(recorded))
         except DropError:
@@ -322,10 +321,14 @@ class ClosedError(Exception):
 class Line:
     """One connection during one exchange: sends bytes, and notices when the client hangs up."""
 
-    def __init__(self, connection: socket.socket, stopped: threading.Event, victim: Victim) -> None:
-        self._connection, self._stopped = connection, stopped
+    def __init__(
+        self, connection: socket.socket, stopped: threading.Event, simulator: Simulator
+    ) -> None:
+        self._connection, self._stopped, self._simulator = connection, stopped, simulator
         self.write = connection.sendall
-        self.kill = partial(kill, victim, connection)
+
+    def kill(self) -> None:
+        kill(self._simulator.victim)
 
     def wait_for(self, gate: threading.Event) -> None:
         while not gate.is_set():

@@ -9,7 +9,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from continuation.answer.blocks import (
+from continuation.providers.contract import FastPath, PlainReader, Reader, WireCodec, Writer
+from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
+from continuation.wire import sse
+from continuation.wire.blocks import (
     ENDED,
     SERVER_CALLS,
     TEXT,
@@ -19,9 +22,6 @@ from continuation.answer.blocks import (
     Segment,
     answered,
 )
-from continuation.answer.wire_codec import FastPath, PlainReader, Reader, WireCodec, Writer
-from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
-from continuation.wire import sse
 from continuation.wire.json_values import as_int, as_json, as_key, as_list, as_text, dumps, partial
 from continuation.wire.text_template import KEYS, PlainEvents, PlainWriter
 

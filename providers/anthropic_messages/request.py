@@ -10,22 +10,17 @@ import re
 from functools import partial
 from typing import Any
 
-from continuation.answer.blocks import SERVER_CALLS, TEXT, THINKING, TOOL_CALL
 from continuation.answer.message_builder import MessageBuilder
-from continuation.dialect import MessageBuilder as Turn
 from continuation.policy import Policy
 from continuation.providers.anthropic_messages.codec import MessagesCodec
+from continuation.providers.anthropic_messages.shape import MessagesShape
+from continuation.providers.contract import Dialect, Grammar, SdkDriver
+from continuation.providers.contract import MessageBuilder as Turn
+from continuation.providers.request import BaseRequest, alternate, read_body, segment
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request, Untouched
+from continuation.wire.blocks import SERVER_CALLS, TEXT, THINKING, TOOL_CALL
+from continuation.wire.errors import label_of, message_of, word
 from continuation.wire.json_values import as_int, as_json, as_text
-from continuation.wire.request import (
-    BaseRequest,
-    alternate,
-    label_of,
-    message_of,
-    read_body,
-    segment,
-    word,
-)
 
 _PATH = re.compile(r"/v1/messages/?$")
 _VERTEX = re.compile(
@@ -226,14 +221,14 @@ def _replayed(content: list[Json]) -> list[Json]:
     return kept
 
 
-class AnthropicMessages:
+class AnthropicMessages(Dialect):
     """The dialect of the Messages format."""
 
     name = "anthropic"
-    history: str | None = "anthropic"
+    has_grammar = True
     default_ceiling = 64_000
     default_timeout: float | None = 600.0
-    stops = MessagesCodec.stops
+    shape = MessagesShape()
 
     def claims(self, method: str, path: str) -> bool:
         if method != "POST":
@@ -245,6 +240,16 @@ class AnthropicMessages:
         if "anthropic_version" not in body and _BEDROCK.search(request.path):
             raise Untouched("it asks a model of another format")
         return MessagesRequest(request, body)
+
+    def grammar(self) -> Grammar:
+        from continuation.providers.anthropic_messages.history import AnthropicGrammar
+
+        return AnthropicGrammar()
+
+    def driver(self) -> SdkDriver:
+        from continuation.providers.anthropic_messages.sdk import DRIVER
+
+        return DRIVER
 
     def keep_alive(self, opening: bytes) -> bytes:
         return b'event: ping\ndata: {"type": "ping"}\n\n'

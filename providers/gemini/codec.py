@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block, Segment, answered
-from continuation.answer.wire_codec import FastPath, Reader, WireCodec, Writer
+from continuation.providers.contract import FastPath, Reader, WireCodec, Writer
 from continuation.providers.gemini.parts import (
     KNOWN,
     SIGNATURE,
@@ -23,6 +22,7 @@ from continuation.providers.gemini.parts import (
 from continuation.providers.gemini.reader import LENGTH, GeminiReader, output_of
 from continuation.providers.gemini.writer import GeminiWriter
 from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
+from continuation.wire.blocks import TEXT, THINKING, TOOL_CALL, Block, Segment, answered
 from continuation.wire.json_values import (
     as_int,
     as_json,

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 
-from continuation.answer.blocks import THINKING, TOOL_CALL
-from continuation.answer.message_builder import FirstStream, Gate, MessageBuilder
-from continuation.answer.wire_codec import WireCodec
-from continuation.dialect import Feed
+from continuation.answer.first_stream import FirstStream
+from continuation.answer.gate import Gate
+from continuation.answer.message_builder import MessageBuilder
 from continuation.policy import Policy
+from continuation.providers.contract import Feed, WireCodec
 from continuation.providers.gemini.codec import GeminiCodec
 from continuation.providers.gemini.parts import Shift, joined, part_of
 from continuation.providers.gemini.reader import GeminiReader
@@ -28,6 +28,7 @@ from continuation.types import (
     StopWord,
     Usage,
 )
+from continuation.wire.blocks import THINKING, TOOL_CALL
 from continuation.wire.json_values import as_json, as_list, loads
 from continuation.wire.sse import Frame
 

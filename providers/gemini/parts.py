@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from continuation.answer.blocks import TEXT, THINKING, TOOL_CALL, Block
 from continuation.types import Json
+from continuation.wire.blocks import TEXT, THINKING, TOOL_CALL, Block
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps, loads
 
 SIGNATURE = "signature"

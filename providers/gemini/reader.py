@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from continuation.answer import blocks as _blocks
-from continuation.answer.blocks import ENDED, TEXT, THINKING, TOOL_CALL, Block
-from continuation.answer.wire_codec import PlainReader
+from continuation.providers.contract import PlainReader
 from continuation.providers.gemini.declarations import is_whole
 from continuation.providers.gemini.parts import (
     SIGNATURE,
@@ -21,7 +19,9 @@ from continuation.providers.gemini.parts import (
     put_together,
 )
 from continuation.types import Json
+from continuation.wire import blocks as _blocks
 from continuation.wire import sse as _sse
+from continuation.wire.blocks import ENDED, TEXT, THINKING, TOOL_CALL, Block
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, loads
 from continuation.wire.text_template import COUNTS, PlainEvents
 

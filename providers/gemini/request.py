@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from continuation.answer.message_builder import MessageBuilder
-from continuation.dialect import MessageBuilder as Turn
 from continuation.policy import Policy
+from continuation.providers.contract import Dialect, Grammar, SdkDriver
+from continuation.providers.contract import MessageBuilder as Turn
 from continuation.providers.gemini.codec import GeminiCodec
 from continuation.providers.gemini.declarations import (
     declaration,
@@ -23,17 +24,12 @@ from continuation.providers.gemini.declarations import (
 )
 from continuation.providers.gemini.message_builder import GeminiMessageBuilder
 from continuation.providers.gemini.parts import joined, spoken
+from continuation.providers.gemini.shape import GeminiShape
+from continuation.providers.request import BaseRequest, alternate, read_body, segment
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
 from continuation.wire import sse
+from continuation.wire.errors import label_of, message_of
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps
-from continuation.wire.request import (
-    BaseRequest,
-    alternate,
-    label_of,
-    message_of,
-    read_body,
-    segment,
-)
 
 _PATH = re.compile(
     r"/(?:models|tunedModels|endpoints)/(?P<model>[^/:]+):(?P<verb>g|streamG)enerateContent$"
@@ -250,20 +246,30 @@ class _Setting:
         return {k: v for k, v in self.value.items() if k not in {key, snake(key)}}
 
 
-class Gemini:
+class Gemini(Dialect):
     """The dialect of generateContent."""
 
     name = "gemini"
-    history: str | None = "gemini"
+    has_grammar = True
     default_ceiling = 65_535
     default_timeout: float | None = None
-    stops = GeminiCodec.stops
+    shape = GeminiShape()
 
     def claims(self, method: str, path: str) -> bool:
         return method == "POST" and _PATH.search(path) is not None
 
     def call(self, request: Request) -> GenerateRequest:
         return GenerateRequest(request, read_body(request))
+
+    def grammar(self) -> Grammar:
+        from continuation.providers.gemini.history import GeminiGrammar
+
+        return GeminiGrammar()
+
+    def driver(self) -> SdkDriver:
+        from continuation.providers.gemini.sdk import DRIVER
+
+        return DRIVER
 
     def keep_alive(self, opening: bytes) -> bytes:
         """Return a chunk with an empty text: a comment breaks readers that expect JSON."""

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from continuation.answer.blocks import Block
-from continuation.answer.wire_codec import Writer
+from continuation.providers.contract import Writer
 from continuation.providers.gemini.parts import gathered, merged, part_of
 from continuation.providers.gemini.reader import LENGTH
 from continuation.types import Json
+from continuation.wire.blocks import Block
 from continuation.wire.json_values import as_json, as_list, as_text, dumps
 from continuation.wire.text_template import PlainWriter
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from continuation.answer import blocks as _blocks
-from continuation.answer.blocks import Block, Segment
-from continuation.answer.wire_codec import FastPath, Reader, WireCodec, Writer
+from continuation.providers.contract import FastPath, Reader, WireCodec, Writer
 from continuation.providers.openai_chat.reader import ENVELOPE, ChatReader, Pieces, reason_of
 from continuation.providers.openai_chat.writer import DONE, ChatWriter, folded
 from continuation.providers.openai_common.usage import CHAT
 from continuation.providers.openai_common.vendors import Profile
 from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
+from continuation.wire import blocks as _blocks
 from continuation.wire import sse as _sse
+from continuation.wire.blocks import Block, Segment
 from continuation.wire.json_values import as_json, as_list, parsed
 
 _STOPS = {

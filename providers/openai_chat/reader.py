@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-from continuation.answer import blocks as _blocks
-from continuation.answer.blocks import REFUSAL, TEXT, TOOL_CALL
-from continuation.answer.wire_codec import PlainReader
+from continuation.providers.contract import PlainReader
 from continuation.providers.openai_common.errors import lasting
 from continuation.providers.openai_common.vendors import Profile
 from continuation.types import Json
+from continuation.wire import blocks as _blocks
 from continuation.wire import sse as _sse
+from continuation.wire.blocks import REFUSAL, TEXT, TOOL_CALL
 from continuation.wire.json_values import as_json, as_key, as_list, as_text, dumps, loads, parsed
 from continuation.wire.text_template import PADDING, PlainEvents
 

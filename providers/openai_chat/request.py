@@ -11,16 +11,18 @@ from dataclasses import replace
 from typing import Any
 
 from continuation.answer.message_builder import MessageBuilder
-from continuation.dialect import MessageBuilder as Turn
 from continuation.policy import Policy
+from continuation.providers.contract import Dialect, Grammar, SdkDriver
+from continuation.providers.contract import MessageBuilder as Turn
 from continuation.providers.openai_chat.codec import ChatCodec
+from continuation.providers.openai_chat.shape import ChatShape
 from continuation.providers.openai_common import errors
 from continuation.providers.openai_common.request import OpenAIRequest
 from continuation.providers.openai_common.vendors import UNKNOWN
+from continuation.providers.request import exchange, read_body
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request, Way
 from continuation.wire import sse
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps
-from continuation.wire.request import exchange, read_body
 
 _PATH = re.compile(r"/chat/completions/?$")
 _LIMITS = ("max_completion_tokens", "max_tokens")
@@ -178,23 +180,36 @@ class ChatRequest(OpenAIRequest):
         return self._like({**body, **lowered})
 
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
-        """Classify an error answer; replace a parameter that the server refuses, once."""
         refused = super().refused(head, body)
+        final = refused.kind is ErrorKind.FINAL
+        form = dict(refused.form)
         limit = errors.wrong_parameter(head.status, body)
         if limit is not None and self._manners.limit is None:
-            self._manners.limit = limit
-            return ClassifiedError(ErrorKind.UNSUPPORTED_PARAMETER, refused.error)
-        if self._guessed and refused.kind is ErrorKind.FINAL:
-            self._manners.counts = True  # refused without it too, so it was not the reason
+            form["limit"] = limit
+            return ClassifiedError(ErrorKind.UNSUPPORTED_PARAMETER, refused.error, form=form)
         # An unknown server may refuse `stream_options` in words that `errors.toml` does not have.
         strange = self._added and self._vendor.name == UNKNOWN
-        guessed = strange and refused.kind is ErrorKind.FINAL and head.status in {400, 422}
-        self._guessed = self._guessed or guessed
-        refuses = guessed or errors.refuses("stream_options", head.status, body)
-        if self._manners.counts and self._added and refuses:
-            self._manners.counts = False
-            return ClassifiedError(ErrorKind.UNSUPPORTED_PARAMETER, refused.error)
-        return refused
+        guessed = strange and final and head.status in {400, 422}
+        if guessed:
+            form["guessed"] = True
+        counts = self._manners.counts
+        if self._guessed and final:
+            form["counts"] = counts = True  # refused without it too, so it was not the reason
+        if (
+            counts
+            and self._added
+            and (guessed or errors.refuses("stream_options", head.status, body))
+        ):
+            form["counts"] = False
+            return ClassifiedError(ErrorKind.UNSUPPORTED_PARAMETER, refused.error, form=form)
+        return replace(refused, form=form)
+
+    def adapt(self, error: ClassifiedError) -> None:
+        super().adapt(error)
+        form = error.form
+        self._manners.limit = as_text(form.get("limit")) or self._manners.limit
+        self._manners.counts = bool(form.get("counts", self._manners.counts))
+        self._guessed = self._guessed or "guessed" in form
 
     # --- how a request is made --------------------------------------------------------------------
 
@@ -260,20 +275,30 @@ _FIRST_ONLY = {
 _OF_EACH_CHUNK = ("id", "object", "created", "model", "service_tier", "system_fingerprint")
 
 
-class OpenAIChat:
+class OpenAIChat(Dialect):
     """The dialect of Chat Completions."""
 
     name = "openai-chat"
-    history: str | None = "openai-chat"
+    has_grammar = True
     default_ceiling = 64_000
     default_timeout: float | None = 600.0
-    stops = ChatCodec.stops
+    shape = ChatShape()
 
     def claims(self, method: str, path: str) -> bool:
         return method == "POST" and _PATH.search(path) is not None
 
     def call(self, request: Request) -> ChatRequest:
         return ChatRequest(request, read_body(request))
+
+    def grammar(self) -> Grammar:
+        from continuation.providers.openai_chat.history import ChatGrammar
+
+        return ChatGrammar()
+
+    def driver(self) -> SdkDriver:
+        from continuation.providers.openai_chat.sdk import DRIVER
+
+        return DRIVER
 
     def keep_alive(self, opening: bytes) -> bytes:
         """Return a chunk with an empty delta and the fields that each chunk of the answer has."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from continuation.answer.blocks import TEXT, TOOL_CALL, Block
-from continuation.answer.wire_codec import Writer
+from continuation.providers.contract import Writer
 from continuation.types import Json
 from continuation.wire import sse as _sse
+from continuation.wire.blocks import TEXT, TOOL_CALL, Block
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps
 from continuation.wire.text_template import KEYS, PlainWriter
 

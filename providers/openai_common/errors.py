@@ -14,8 +14,8 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from continuation.types import ClassifiedError, ErrorKind
+from continuation.wire.errors import label_of
 from continuation.wire.json_values import as_json, as_list, as_text, loads
-from continuation.wire.request import label_of
 
 MARGIN: Final = 256
 """Tokens left free if a server only estimates the size of the prompt."""

@@ -9,8 +9,8 @@ from typing import Final
 
 from continuation.providers.openai_common import errors
 from continuation.providers.openai_common.vendors import profile
+from continuation.providers.request import BaseRequest
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
-from continuation.wire.request import BaseRequest
 
 _DEPLOYMENT = re.compile(r"/deployments/([^/]+)/(?:chat/completions|responses)/?$")  # Azure
 _UNARY = 21_333
@@ -62,14 +62,17 @@ class OpenAIRequest(BaseRequest):
         return self.streamed or self._manners.streams
 
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
-        """Classify an error answer; if streaming is refused, later attempts ask for bodies."""
         classified = errors.refused(head.status, body, self._asked)
         if not (self.streams and errors.refuses("stream", head.status, body)):
             return classified
-        self._manners.streams = False
         asked, least = self._asked, self.limit or 0
         most = None if asked is None else max(least, min(asked, self.unary_ceiling))
-        return ClassifiedError(ErrorKind.UNSUPPORTED_PARAMETER, classified.error, most)
+        kind, form = ErrorKind.UNSUPPORTED_PARAMETER, {"streams": False}
+        return ClassifiedError(kind, classified.error, most, form=form)
+
+    def adapt(self, error: ClassifiedError) -> None:
+        if "streams" in error.form:
+            self._manners.streams = False  # later attempts ask for bodies
 
     def lookup(self) -> Outgoing | None:
         """Return a request to the server's models endpoint; `None`: it reports no ceiling."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from continuation.answer.blocks import THINKING, TOOL_CALL, Block, Segment
-from continuation.answer.wire_codec import FastPath, Reader, WireCodec, Writer
+from continuation.providers.contract import FastPath, Reader, WireCodec, Writer
 from continuation.providers.openai_common.usage import RESPONSES
 from continuation.providers.openai_responses.items import (
     LIVE,
@@ -23,6 +22,7 @@ from continuation.providers.openai_responses.items import (
 from continuation.providers.openai_responses.reader import ResponsesReader
 from continuation.providers.openai_responses.writer import Finished, ResponsesWriter
 from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
+from continuation.wire.blocks import THINKING, TOOL_CALL, Block, Segment
 from continuation.wire.json_values import as_json, as_text
 from continuation.wire.sse import NamedPath
 

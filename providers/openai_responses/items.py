@@ -6,8 +6,8 @@ import uuid
 from collections.abc import Sequence
 from typing import Final
 
-from continuation.answer.blocks import REFUSAL, TEXT, THINKING, TOOL_CALL, Block
 from continuation.types import Json
+from continuation.wire.blocks import REFUSAL, TEXT, THINKING, TOOL_CALL, Block
 from continuation.wire.json_values import as_int, as_json, as_key, as_list, as_text, breaks_off
 from continuation.wire.responses_items import CALLS, is_call
 

@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from continuation.answer import blocks as _blocks
-from continuation.answer.blocks import ENDED, REFUSAL, TEXT, TOOL_CALL
-from continuation.answer.wire_codec import PlainReader
+from continuation.providers.contract import PlainReader
 from continuation.providers.openai_common.errors import lasting
 from continuation.providers.openai_responses.items import (
     LIVE,
@@ -23,7 +21,9 @@ from continuation.providers.openai_responses.items import (
     kind_of,
 )
 from continuation.types import Json
+from continuation.wire import blocks as _blocks
 from continuation.wire import sse as _sse
+from continuation.wire.blocks import ENDED, REFUSAL, TEXT, TOOL_CALL
 from continuation.wire.json_values import as_int, as_json, as_list, as_text
 from continuation.wire.text_template import NUMBER, PADDING, PlainEvents
 

@@ -13,17 +13,19 @@ from typing import Any
 from urllib.parse import quote
 
 from continuation.answer.message_builder import MessageBuilder
-from continuation.dialect import MessageBuilder as Turn
 from continuation.policy import Policy
+from continuation.providers.contract import Dialect, Grammar, SdkDriver
+from continuation.providers.contract import MessageBuilder as Turn
 from continuation.providers.openai_common import errors
 from continuation.providers.openai_common.request import OpenAIRequest
 from continuation.providers.openai_responses.chain import Chain, store
 from continuation.providers.openai_responses.codec import ResponsesCodec
 from continuation.providers.openai_responses.items import ALONE, JOINED
+from continuation.providers.openai_responses.shape import ResponsesShape
+from continuation.providers.request import BaseRequest, read_body
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
 from continuation.wire import sse
 from continuation.wire.json_values import as_json, as_list, as_text, dumps
-from continuation.wire.request import BaseRequest, read_body
 
 _PATH = re.compile(r"/responses(/compact|/input_tokens)?/?$")
 _JOINED_PATH = re.compile(rf"/responses/({JOINED}[^/]*)(/|$)")
@@ -127,13 +129,15 @@ class ResponsesRequest(OpenAIRequest):
         return MessageBuilder(ResponsesCodec(self.chain.finished), policy)
 
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
-        """Classify an error answer to a later attempt."""
         classified = super().refused(head, body)
         fixable = classified.kind is ErrorKind.FINAL and head.status in {400, 404, 422}
         if fixable and not self._bare and _ITEMS.search(errors.text_of(body)):
-            self._bare = True
-            return replace(classified, kind=ErrorKind.UNSUPPORTED_PARAMETER)
+            return replace(classified, kind=ErrorKind.UNSUPPORTED_PARAMETER, form={"bare": True})
         return classified
+
+    def adapt(self, error: ClassifiedError) -> None:
+        super().adapt(error)
+        self._bare = self._bare or "bare" in error.form
 
     # --- how a request is made --------------------------------------------------------------------
 
@@ -219,14 +223,14 @@ class _AboutJoined(ResponsesRequest):
         return self if head is None else None
 
 
-class OpenAIResponses:
+class OpenAIResponses(Dialect):
     """The dialect of Responses."""
 
     name = "openai-responses"
-    history: str | None = "openai-responses"
+    has_grammar = True
     default_ceiling = 128_000
     default_timeout: float | None = 600.0
-    stops = ResponsesCodec.stops
+    shape = ResponsesShape()
 
     def claims(self, method: str, path: str) -> bool:
         """Whether a request asks for a response, or names one that another request may continue.
@@ -251,6 +255,16 @@ class OpenAIResponses:
 
         where, patience = policy.chain_store, policy.store_seconds
         return lambda: store(where, patience).get(Key("", "", ""))
+
+    def grammar(self) -> Grammar:
+        from continuation.providers.openai_responses.history import ResponsesGrammar
+
+        return ResponsesGrammar()
+
+    def driver(self) -> SdkDriver:
+        from continuation.providers.openai_responses.sdk import DRIVER
+
+        return DRIVER
 
     def keep_alive(self, opening: bytes) -> bytes:
         """Return OpenAI's `keepalive` event; a comment before the opening, which must come first.

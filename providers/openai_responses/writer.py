@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from continuation.answer.blocks import REFUSAL, TEXT, TOOL_CALL, Block
 from continuation.providers.openai_responses.items import (
     PARTS,
     TYPED,
@@ -29,6 +28,7 @@ from continuation.providers.openai_responses.items import (
 )
 from continuation.types import Json
 from continuation.wire import sse as _sse
+from continuation.wire.blocks import REFUSAL, TEXT, TOOL_CALL, Block
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps
 from continuation.wire.text_template import KEYS, PlainWriter
 

@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
 
-from continuation.answer import blocks as told
-from continuation.answer.blocks import TEXT, TOOL_CALL, Block, Segment, calls_in
+from continuation.answer.attempt_reader import AttemptReader
 from continuation.answer.client_stream import ClientStream
-from continuation.answer.message_builder import AttemptReader, Gate
+from continuation.answer.gate import Gate
 from continuation.policy import Policy
 from continuation.types import JoinPlan, Json, Mode, ReplayBuffer
+from continuation.wire import blocks as told
+from continuation.wire.blocks import TEXT, TOOL_CALL, Block, Segment, calls_in
 from continuation.wire.sse import Frame
 
 

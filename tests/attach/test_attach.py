@@ -145,6 +145,25 @@ def test_our_send_may_be_patched_for_a_while(kind: Any) -> None:
         assert seen.call_count == 1
 
 
+@both
+def test_settings_are_shared_and_what_is_patched_is_not(kind: Any) -> None:
+    with Simulator(LONG) as sim, Way(kind) as way:
+        http = way.http()
+        client = way.healing(sim.url, http_client=http)
+        ours = client._client
+        http.headers["x-theirs"] = "a"
+        ours.headers["x-ours"] = "b"
+        ours.max_redirects, http.timeout = 3, 7
+        assert (http.max_redirects, ours.timeout) == (3, httpx2.Timeout(7))
+        with (
+            patch.object(http, "send", wraps=http.send) as theirs,
+            patch.object(ours, "build_request", wraps=ours.build_request) as built,
+        ):
+            assert create(way, client) == LONG
+        assert theirs.call_count == len(sim.requests) > built.call_count == 1
+        assert {(r.headers["x-theirs"], r.headers["x-ours"]) for r in sim.posts} == {("a", "b")}
+
+
 # --- auth, hooks, cookies, redirects ------------------------------------------------------------
 
 

@@ -21,7 +21,7 @@ from support.shells import LONG, PATIENCE, Way, ask, both, create, gone, last, t
 
 import continuation
 from continuation import Event, Policy, Recovering, Retrying, Truncated
-from continuation.attach.http import AsyncHealingClient, HealingClient
+from continuation.attach.healing_clients import AsyncHealingClient, HealingClient
 from continuation.simulator import Reply, Scenario, Simulator, Text, ToolUse
 
 HALF = LONG[:60]

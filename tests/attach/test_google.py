@@ -23,7 +23,7 @@ from support.servers import Answer, Asked, Canned, Watcher
 from support.shells import Way, both
 
 import continuation
-from continuation.attach.http import AsyncHealingClient
+from continuation.attach.healing_clients import AsyncHealingClient
 from continuation.attach.total_timeout import TotalTimeout
 
 MODEL = "gemini-3.8-flash"

@@ -18,7 +18,7 @@ from support.servers import Answer, Asked, Canned, Watcher
 from support.shells import Way, both
 
 import continuation
-from continuation.attach.http import AsyncHealingClient, HealingClient
+from continuation.attach.healing_clients import AsyncHealingClient, HealingClient
 from continuation.simulator import Simulator
 
 TEXT = "a short answer"

@@ -19,7 +19,7 @@ from support.shells import Way, both
 
 import continuation
 from continuation.attach.clients import SUPPORTED
-from continuation.attach.http import HealingClient
+from continuation.attach.healing_clients import HealingClient
 
 NOWHERE = "http://127.0.0.1:1"
 Make = Callable[[Way, pytest.MonkeyPatch], Any]

@@ -38,7 +38,8 @@ from wires import WIRES
 
 import continuation
 from continuation import Journal
-from continuation.journal.store import SAVE, JournalStore, Unit
+from continuation.journal.statements import SAVE
+from continuation.journal.store import JournalStore, Unit
 from continuation.simulator import Scenario, Simulator
 
 EVENTS = 20_000
@@ -417,7 +418,7 @@ def saves(url: str, count: int) -> Iterator[Figure]:
         store.flush()
         writer, took = store._connection or store.connect(), dict[str, list[float]]()
         store._connection, content = writer, b"x" * 200
-        mine, bare = journal.owner.session, "INSERT INTO bare VALUES (?, ?)"
+        mine, bare = journal.owner.session, "INSERT INTO bare VALUES (%s, %s)"
         writer.execute("CREATE TABLE bare (number bigint PRIMARY KEY, content bytea)")
         hasty: Any = store.connect()
         hasty.execute("SET synchronous_commit = off")

@@ -1,9 +1,10 @@
 """What each rule of the seam is worth: the figures with the rule switched off.
 
-    python tests/benchmarks/seams.py --ablate [--cases 3000] [--seed 7]
+    python tests/benchmarks/seams.py --ablate [--cases 3000] [--seed 7] [--set own|files|made]
 
-Every rule is a function, a pattern or a weight that is replaced by its neutral value. The cases
-are those of the figures and the harder ones (`make_hard_cases`), for `--seed` and the next two.
+Every rule is a function, a pattern or a weight that is replaced by its neutral value. The cases of
+the own set are those of the figures and the harder ones (`make_hard_cases`), for `--seed` and the
+next two.
 A rule that is neutral about a case cannot change it: one pass notes which rules speak about
 which case, and only those are joined again.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -48,33 +49,32 @@ def _rules() -> list[Rule]:
     listed: list[tuple[str, str, str, Any]] = [
         # the judge's findings, in its order
         ("says it is complete", "judge", "only_says_complete", False),
-        ("all said again, nothing new", "judge:Judge", "restarted", False),
-        ("stays in a run", "judge:Judge", "_stays_in_run", False),
-        ("anchor", "judge:Judge", "_anchored", None),
-        ("- in other typography", "judge:Judge", "_loosely", None),
+        ("stays in a run", "judge:Judgement", "_stays_in_run", False),
+        ("anchor", "judge:Judgement", "_anchored", None),
+        ("- in other typography", "judge:Judgement", "_loosely", None),
         ("- its white space was left out", "judge", "lacks", False),
-        ("echo", "judge:Judge", "_echo", None),
+        ("echo", "judge:Judgement", "_echo", None),
         ("- a line fits only without it", "judge", "fits_only_without", False),
         ("- JSON is indented", "syntax", "_is_indented_json", True),
         ("echo: head goes round", "judge", "_goes_round_early", False),
-        ("echo without the last space", "judge:Judge", "_echo_without_space", None),
-        ("echo in quotes, after an ellipsis", "judge:Judge", "_decorated", None),
-        ("echo behind white space", "judge:Judge", "_behind_space", None),
-        ("syntax proves a line twice", "judge:Judge", "_proven", None),
+        ("echo without the last space", "judge:Judgement", "_echo_without_space", None),
+        ("echo in quotes, after an ellipsis", "judge:Judgement", "_decorated", None),
+        ("echo behind white space", "judge:Judgement", "_behind_space", None),
+        ("syntax proves a line twice", "judge:Judgement", "_proven", None),
         ("- a row's first bar", "syntax", "_row_again", 0),
         ("- a line that cannot follow itself", "syntax", "_cannot_follow_itself", False),
-        ("fence again", "judge:Judge", "_refenced", None),
+        ("fence again", "judge:Judgement", "_refenced", None),
         ("- around a whole document", "syntax", "_wraps_document", False),
         ("- bare, goes on as code", "syntax", "_goes_on_as_code", False),
         ("- bare, looks fenced", "syntax", "_looks_fenced", False),
         ("- bare, the next one closes", "syntax", "_next_fence_closes", False),
         ("- bare, is a sentence", "syntax", "_is_sentence", False),
-        ("block again", "judge:Judge", "_headed", None),
+        ("block again", "judge:Judgement", "_headed", None),
         ("- CSV header", "syntax", "_csv_header", 0),
         ("- table header", "syntax", "_table_header", 0),
         ("- lines just above", "syntax", "_block_above", 0),
-        ("line again behind an opening", "judge:Judge", "_line_again", None),
-        ("preamble", "judge:Judge", "_prefaced", None),
+        ("line again behind an opening", "judge:Judgement", "_line_again", None),
+        ("preamble", "judge:Judgement", "_prefaced", None),
         ("long replay", "judge:Judge", "replays", None),
         ("- that was none, behind an opening", "judge:Judge", "opening", None),
         # the preamble
@@ -86,11 +86,11 @@ def _rules() -> list[Rule]:
         ("- in a foreign script", "preamble", "_is_foreign", False),
         ("- before a space or an inner mark", "preamble", "_rest_is_inner", False),
         ("- in a text without sentences", "preamble", "_admits_no_sentence", False),
-        ("preamble: completes a known word", "judge:Judge", "_completes_word", False),
+        ("preamble: completes a known word", "judge:Judgement", "_completes_word", False),
         ("preamble: its line break is the text's", "judge", "own_line_break", 0),
         ("preamble: a text about answers", "preamble", "_is_about", False),
-        ("words before the anchor", "judge:Judge", "_anchor_after_words", None),
-        ("- one saying before a longer echo", "judge:Judge", "_is_one_saying", False),
+        ("words before the anchor", "judge:Judgement", "_anchor_after_words", None),
+        ("- one saying before a longer echo", "judge:Judgement", "_is_one_saying", False),
         # white space
         ("white space: superfluous", "judge", "superfluous", 0),
         ("- joins a known word", "syntax", "joins_to_known_word", False),
@@ -201,15 +201,22 @@ class Worth:
     doubled: int = 0
 
 
-def ablate(count: int, seed: int, difference: Callable[[str, str], tuple[int, int]]) -> None:
+def own_cases(count: int, seed: int) -> Iterator[tuple[str, list[Case]]]:
+    """Yield the own set in three parts, with their names."""
+    for each in (seed, seed + 1, seed + 2):
+        yield f"seed {each}", make_cases(count, each) + make_hard_cases(count // 3, each)
+
+
+def ablate(
+    parts: Iterable[tuple[str, list[Case]]], difference: Callable[[str, str], tuple[int, int]]
+) -> None:
     """Print a table: for each rule, what its absence costs (and what it gains)."""
     rules = _rules()
     tables: dict[str, dict[str, Worth]] = {rule.name: defaultdict(Worth) for rule in rules}
     total: dict[str, int] = defaultdict(int)
     wrong = lost = characters = 0
-    for each in (seed, seed + 1, seed + 2):
-        cases = make_cases(count, each) + make_hard_cases(count // 3, each)
-        cases = [case for case in cases if not case.lossy]
+    for part, listed in parts:
+        cases = [case for case in listed if not case.lossy]
         shipped: list[str] = []
         spoke: list[set[str]] = []
         for case in cases:
@@ -232,7 +239,7 @@ def ablate(count: int, seed: int, difference: Callable[[str, str], tuple[int, in
                 for case, was in touched:
                     if (now := _joined(case)) != was:
                         _count(tables[rule.name][case.manner], case.whole, was, now, difference)
-        print(f"seed {each}: {len(cases)} cases", file=sys.stderr)
+        print(f"{part}: {len(cases)} cases", file=sys.stderr)
     cases_in_all = sum(total.values())
     print(
         f"{cases_in_all} cases, {wrong} not exact, {lost / characters * 1e5:.3f} lost per 100,000"

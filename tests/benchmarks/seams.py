@@ -1,7 +1,7 @@
 """Seam figures: real text cut at token boundaries, continued in every manner models have.
 
     python tests/benchmarks/seams.py [--cases 6000] [--seed 7] [--failures 10] [--ablate]
-    python tests/benchmarks/seams.py --set files|made [--failures 10]
+    python tests/benchmarks/seams.py --set files|made [--failures 10] [--ablate]
 
 The cases are those of `seam_cases.py`, or of one of the two sets that are never changed
 (`seam_frozen.py`). Counted are joins that are exact to the byte, characters
@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from seam_ablation import ablate
+from seam_ablation import ablate, own_cases
 from seam_cases import PREAMBLES, Case, boundaries, make_cases, paragraph
 from seam_frozen import EVERYWHERE, frozen_cases
 
@@ -186,12 +186,15 @@ def main() -> None:
     parser.add_argument("--ablate", action="store_true", help="what each rule is worth")
     parser.add_argument("--set", choices=("own", "files", "made"), default="own", dest="kept")
     arguments = parser.parse_args()
+    kept = arguments.kept
     if arguments.ablate:
-        ablate(arguments.cases, arguments.seed, difference)
+        own = kept == "own"
+        parts = own_cases(arguments.cases, arguments.seed) if own else [(kept, frozen_cases(kept))]
+        ablate(parts, difference)
         return
     started = time.perf_counter()
-    if arguments.kept != "own":
-        report(frozen_cases(arguments.kept), arguments.failures)
+    if kept != "own":
+        report(frozen_cases(kept), arguments.failures)
         return
     report(make_cases(arguments.cases, arguments.seed), arguments.failures)
     timing()

@@ -14,7 +14,7 @@ import continuation
 from continuation.cli import doctor, main
 from continuation.cli.formats import names
 from continuation.config import ENVIRONMENT
-from continuation.journal import sqlite
+from continuation.stores import sqlite
 
 ANSWERS, CLOUDS = doctor._TESTS, doctor._CLOUDS
 """All that the self-test heals, in each format: one test looks at all of it, two at one."""

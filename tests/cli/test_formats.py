@@ -12,30 +12,28 @@ import httpx2
 import pytest
 from support.cli_helpers import KEY, KEYS, TEXT, interrupt, start
 
-from continuation.cli import Exit, main
+from continuation import registry
+from continuation.cli import Exit, formats, main
 from continuation.cli.formats import (
-    FORMATS,
-    SDKS,
-    FormatDriver,
-    OnDelta,
-    Prompt,
     Sdk,
     choose,
     is_local,
     offered,
+    sdks,
 )
+from continuation.providers.sdk import OnDelta, Prompt, SdkDriver, SdkFacts
 from continuation.registry import BUILT_IN
 from continuation.simulator import Reply, Simulator, Text
 from continuation.testing import set_testing
 
 Capture = pytest.CaptureFixture[str]
 EVERY = [pytest.param(one, id=one.name) for one in offered()]
-EVERY_SDK = [pytest.param(sdk, id=sdk.name) for sdk in SDKS]
+EVERY_SDK = [pytest.param(sdk, id=sdk.name) for sdk in sdks()]
 CUT = {"openai-chat": "length", "openai-responses": "incomplete: max_output_tokens"}
 CUT |= {"anthropic": "max_tokens", "gemini": "MAX_TOKENS"}
 
 
-def go(one: FormatDriver, sim: Simulator, *more: str) -> int:
+def go(one: SdkDriver, sim: Simulator, *more: str) -> int:
     url = sim.url + one.sdk.path
     return main(
         ["run", "go", "--model", one.model, "--dialect", one.name, "--base-url", url, *more]
@@ -46,7 +44,7 @@ def go(one: FormatDriver, sim: Simulator, *more: str) -> int:
 
 
 def test_every_dialect_of_ours_can_be_spoken() -> None:
-    assert {one.name for one in FORMATS} == set(BUILT_IN)
+    assert {one.name for one in offered()} == set(BUILT_IN)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +66,8 @@ def test_a_models_name_tells_its_format(model: str, name: str | None) -> None:
 
 def test_a_format_without_a_dialect_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(BUILT_IN, "openai-responses")
+    monkeypatch.setattr(registry, "dialects", registry.dialects.__wrapped__)
+    monkeypatch.setattr(formats, "dialects", registry.dialects)
     found = choose(None, "gpt-6.1")
     assert found is not None
     assert found.name == "openai-chat"
@@ -79,7 +79,7 @@ def test_a_format_without_a_dialect_is_not_offered(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("one", EVERY)
 @pytest.mark.parametrize("command", ["demo", "run"])
 def test_a_missing_sdk_is_named_with_the_extra_that_installs_it(
-    command: str, one: FormatDriver, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    command: str, one: SdkDriver, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setitem(sys.modules, one.sdk.module, None)
     prompt = ["go", "--model", "any"] if command == "run" else []
@@ -94,12 +94,12 @@ def test_a_missing_sdk_is_named_with_the_extra_that_installs_it(
 
 @pytest.mark.parametrize("one", EVERY)
 def test_the_demo_proves_equality_in_every_format(
-    one: FormatDriver, answer: Path, capsys: Capture
+    one: SdkDriver, answer: Path, capsys: Capture
 ) -> None:
     assert main(["demo", "--file", str(answer), "--dialect", one.name]) == Exit.WHOLE
     out = capsys.readouterr().out
     assert out.count(hashlib.sha256(TEXT.encode()).hexdigest()) == 2
-    assert f"{one.sdk.name} {one.sdk.version}; {one.model} simulated" in out
+    assert f"{one.sdk.name} {Sdk(one.sdk).version}; {one.model} simulated" in out
     assert f"{one.stop_name} {CUT[one.name]!r}: the rest is lost" in out
     assert len(re.findall(r"attempt \d was truncated after", out)) == 3
     # No endpoint of OpenAI's tells a ceiling: the raised limit is refused, and the next one right.
@@ -113,7 +113,7 @@ NO_JSON = "its arguments in the SDK's answer are not valid JSON"
 
 @pytest.mark.parametrize("one", EVERY)
 def test_the_tool_demo_shows_half_a_call_and_proves_a_whole_one_in_every_format(
-    one: FormatDriver, answer: Path, capsys: Capture
+    one: SdkDriver, answer: Path, capsys: Capture
 ) -> None:
     assert main(["demo", "--tool", "--file", str(answer), "--dialect", one.name]) == Exit.WHOLE
     out = capsys.readouterr().out
@@ -131,7 +131,7 @@ def test_the_tool_demo_shows_half_a_call_and_proves_a_whole_one_in_every_format(
 
 @pytest.mark.parametrize("one", [one for one in EVERY if one.id != "gemini"])
 def test_the_huge_demo_writes_a_file_larger_than_the_ceiling_through_one_call(
-    one: FormatDriver, answer: Path, capsys: Capture
+    one: SdkDriver, answer: Path, capsys: Capture
 ) -> None:
     arguments = ["demo", "--tool", "--huge", "--file", str(answer), "--dialect", one.name]
     assert main(arguments) == Exit.WHOLE
@@ -162,7 +162,7 @@ def test_the_demo_takes_the_format_of_the_model(
 
 @pytest.mark.parametrize("one", EVERY)
 def test_the_demo_has_no_part_in_what_the_environment_says(
-    one: FormatDriver, answer: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    one: SdkDriver, answer: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
@@ -196,7 +196,7 @@ def test_a_missing_file_of_the_environment_is_told_with_who_named_it(
 
 
 @pytest.mark.parametrize("one", EVERY)
-def test_a_run_is_whole_in_every_format(one: FormatDriver, sim: Simulator, capsys: Capture) -> None:
+def test_a_run_is_whole_in_every_format(one: SdkDriver, sim: Simulator, capsys: Capture) -> None:
     assert go(one, sim, "--max-tokens", "1000", "--system", "Be long.") == Exit.WHOLE
     out, err = capsys.readouterr()
     assert out == TEXT
@@ -206,7 +206,7 @@ def test_a_run_is_whole_in_every_format(one: FormatDriver, sim: Simulator, capsy
 
 @pytest.mark.parametrize("one", EVERY)
 def test_a_cut_answer_ends_with_1_and_the_formats_own_word(
-    one: FormatDriver, sim: Simulator, capsys: Capture
+    one: SdkDriver, sim: Simulator, capsys: Capture
 ) -> None:
     assert go(one, sim, "--max-tokens", "100") == Exit.NOT_WHOLE
     assert f"is incomplete: {one.stop_name} {CUT[one.name]}" in capsys.readouterr().err
@@ -216,7 +216,7 @@ def test_what_became_of_an_answer_is_told_once(
     sim: Simulator, capsys: Capture, caplog: pytest.LogCaptureFixture
 ) -> None:
     sim.script([Reply([Text("One, two, ")], stop="max_tokens"), *[Reply(status=400)] * 3])
-    assert go(FORMATS[0], sim, "--max-tokens", "1000") == Exit.NOT_WHOLE
+    assert go(offered()[0], sim, "--max-tokens", "1000") == Exit.NOT_WHOLE
     assert capsys.readouterr().err.count("partial (recovery failed; error ") == 1
     assert caplog.messages == []
 
@@ -236,7 +236,7 @@ REMEDIES = {
 @pytest.mark.parametrize("one", EVERY)
 @pytest.mark.parametrize("status", REMEDIES)
 def test_a_providers_error_is_one_line_with_status_and_remedy_and_without_a_key(
-    status: int, one: FormatDriver, sim: Simulator, capsys: Capture
+    status: int, one: SdkDriver, sim: Simulator, capsys: Capture
 ) -> None:
     told, now = ("some_error", f"no,\n{KEY} it is"), {"retry-after-ms": "1"}
     sim.script([Reply(status=status, error=told, headers=now)] * 8)
@@ -251,7 +251,7 @@ def test_a_providers_error_is_one_line_with_status_and_remedy_and_without_a_key(
 
 @pytest.mark.parametrize("one", EVERY)
 def test_an_error_in_the_stream_before_any_text_ends_with_4_in_every_format(
-    one: FormatDriver, sim: Simulator, capsys: Capture
+    one: SdkDriver, sim: Simulator, capsys: Capture
 ) -> None:
     sim.scenario = sim.scenario.but("error_event=1:0+2:0+3:0+4:0+5:0")
     with set_testing():  # no waiting before it is tried again
@@ -263,7 +263,7 @@ def test_an_error_in_the_stream_before_any_text_ends_with_4_in_every_format(
 
 @pytest.mark.parametrize("one", EVERY)
 def test_a_server_that_speaks_something_else_ends_with_4_in_every_format(
-    one: FormatDriver, sim: Simulator, capsys: Capture
+    one: SdkDriver, sim: Simulator, capsys: Capture
 ) -> None:
     sim.script([Reply(raw_body="<html>hello</html>", headers={"content-type": "text/html"})])
     assert go(one, sim, "--max-tokens", "1000") == Exit.PROVIDER
@@ -275,7 +275,7 @@ def test_a_server_that_speaks_something_else_ends_with_4_in_every_format(
 @pytest.mark.parametrize("sdk", EVERY_SDK)
 @pytest.mark.parametrize("key", [None, "sk-ant-with\nnewline", "sk-ant-mit-ü"])
 def test_a_key_that_is_missing_or_broken_is_named_in_every_sdk_and_not_shown(
-    key: str | None, sdk: Sdk, sim: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    key: str | None, sdk: SdkFacts, sim: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: Capture,
 ) -> None:  # fmt: skip
     for name in KEYS:
@@ -295,7 +295,7 @@ def test_a_key_that_is_missing_or_broken_is_named_in_every_sdk_and_not_shown(
 
 @pytest.mark.parametrize("sdk", EVERY_SDK)
 def test_a_server_on_this_machine_needs_no_key(
-    sdk: Sdk, sim: Simulator, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    sdk: SdkFacts, sim: Simulator, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     for name in KEYS:
         monkeypatch.delenv(name)
@@ -325,7 +325,7 @@ def test_the_limit_has_the_name_that_the_server_knows(sim: Simulator) -> None:
     chat = choose("openai-chat", "")
     assert chat is not None
     for model in ("gpt-5.5", "deepseek-chat"):
-        with chat.sdk.simulated(sim.url) as client:
+        with Sdk(chat.sdk).simulated(sim.url) as client:
             chat.stream(client, Prompt(model, "go", 300), OnDelta(lambda _: None))
         asked.append({name for name in sim.posts[-1].body or {} if name.startswith("max_")})
     assert asked == [{"max_completion_tokens"}, {"max_tokens"}]
@@ -351,7 +351,7 @@ def test_the_simulator_introduces_every_sdk_and_tells_each_request_without_its_c
         assert found is not None
         told: list[str] = []
         for one in offered():
-            with one.sdk.simulated(found[0]) as client:
+            with Sdk(one.sdk).simulated(found[0]) as client:
                 one.stream(client, Prompt(one.model, "a secret", 300), OnDelta(lambda _: None))
             told.append(process.stdout.readline().decode().strip())
         for limit in (300, 501):
@@ -393,11 +393,11 @@ def test_a_scenario_is_played_by_name_and_its_attempts_are_counted_anew_on_deman
 
 
 @pytest.mark.parametrize("sdk", EVERY_SDK)
-def test_the_introduced_client_is_one_that_works(sdk: Sdk, sim: Simulator) -> None:
+def test_the_introduced_client_is_one_that_works(sdk: SdkFacts, sim: Simulator) -> None:
     module = __import__(sdk.module)
     sim.script([Reply([Text("yes")])])
     one = next(one for one in offered() if one.sdk is sdk)
     heard: list[str] = []
-    with eval(sdk.sample(sim.url), {module.__name__: module}) as client:
+    with eval(Sdk(sdk).sample(sim.url), {module.__name__: module}) as client:
         one.stream(client, Prompt(one.model, "go", 300), OnDelta(heard.append))
     assert heard == ["yes"]

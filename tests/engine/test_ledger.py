@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from continuation.engine.attempts import retry_after
+from continuation.engine.waits import retry_after
 from continuation.ledger import Attempt, Ledger, delivered, total
 from continuation.types import AttemptResult, Head, Mode, Stop, StreamError, Usage
 

@@ -7,20 +7,26 @@ from typing import Any
 
 import draw_tables
 import pytest
+from support.tables import rows
+from support.tables import words as facts
 
+from continuation.engine.sending import PARTS, REMEDIES, RETRIES, STARTS, WAYS
 from continuation.engine.table import (
     ANSWERS,
     ENDINGS,
+    LABELS,
     OPENINGS,
     PROOFS,
     ROWS,
     Action,
     Again,
+    AnyRow,
     Closing,
-    Ending,
+    Evidence,
     OpeningFacts,
     Row,
     Situation,
+    believed,
     decide,
     ending,
     first_fit,
@@ -29,28 +35,6 @@ from continuation.engine.table import (
 from continuation.types import AttemptResult, Outcome, Proof, Stop, StopWord, ToolCallState
 
 RESULT = frozenset(AttemptResult.__slots__)
-
-
-def rows(table: str) -> list[list[str]]:
-    """Read a table, a case to a line; an indented line goes on with the one before."""
-    lines = table.strip().replace("\n  ", " ").splitlines()
-    return [[cell.strip() for cell in line.split("|")] for line in lines]
-
-
-def facts(words: str) -> dict[str, Any]:
-    """Read facts: a stop reason, `flag`, `-flag`, `name=value`."""
-    told: dict[str, Any] = {}
-    for word in words.split():
-        name, _, value = word.partition("=")
-        if word in set(Stop):
-            told["stop"] = Stop(word)
-        elif name == "call":
-            told[name] = ToolCallState(value)
-        elif value:
-            told[name] = int(value) if value.isdigit() else value
-        else:
-            told[name.lstrip("-")] = not name.startswith("-")
-    return told
 
 
 def situation(words: str = "", /, **more: Any) -> Situation:
@@ -181,6 +165,42 @@ def test_a_condition_on_no_fact_at_all_is_a_mistake_that_shows() -> None:
         first_fit((), AttemptResult(stop=Stop.END))
 
 
+# --- is the stop reason correct? ------------------------------------------------------------------
+
+# The row; the result; the evidence; the stop and the state of the call that count.
+LABEL_CASES = rows("""
+ended, but its call is truncated | end call=cut | | length cut
+ended at its limit, and its call cannot prove that it is complete | end call=whole -args_verified
+  | used_up at_limit | length cut
+ended at its limit, where an answer cannot end | end text | used_up in_word written | length none
+ended at its limit, where an answer cannot end | end text | used_up structured written | length none
+ended at its limit, where an answer cannot end | end | used_up | length none
+keeps its stop reason | end call=whole -args_verified | used_up | end whole
+keeps its stop reason | end call=whole | used_up at_limit | end whole
+keeps its stop reason | end text | in_word written | end none
+keeps its stop reason | end text | used_up written | end none
+keeps its stop reason | end text | used_up structured written parses | end none
+keeps its stop reason | end | used_up structured written parses | end none
+keeps its stop reason | end not_resumable=s | used_up | end none
+keeps its stop reason | end text | used_up | end none
+keeps its stop reason | end | used_up written | end none
+keeps its stop reason | refused call=cut | used_up in_word | refused cut
+keeps its stop reason | dropped call=whole -args_verified | used_up at_limit | dropped whole
+""")
+
+
+@pytest.mark.parametrize(("row", "result", "evidence", "counts"), LABEL_CASES)
+def test_each_label(row: str, result: str, evidence: str, counts: str) -> None:
+    known, found = AttemptResult(**facts(result)), Evidence(**facts(evidence))
+    assert first_fit(LABELS, known, found)[0].name == row
+    really = believed(known, found)
+    assert f"{really.stop} {really.call}" == counts
+
+
+def test_every_label_has_a_case_in_its_order() -> None:
+    assert [row.name for row in LABELS] == list(dict.fromkeys(case[0] for case in LABEL_CASES))
+
+
 # --- which of two answers stands --------------------------------------------------------------
 
 ANSWER_CASES = rows("""
@@ -232,8 +252,7 @@ def test_each_objection_and_that_the_first_one_counts() -> None:
 # --- is the turn ours? ----------------------------------------------------------------------------
 
 OPENING_CASES = rows("""
-no answer arrived | failed | raise failed | the request failed
-rejected: thinking used the whole limit | -ok status=400 consumed | escalate |
+no answer arrived | unanswered | raise failed | the request failed
 an error answer after the history was repaired | -ok status=400 repaired | pass_on failed
   | status 400 after the history was repaired
 an error answer | -ok status=529 -enabled | pass_on failed | status 529
@@ -348,6 +367,13 @@ def test_every_decision_that_ends_a_turn_has_an_ending() -> None:
 def test_the_page_shows_the_tables() -> None:
     page = draw_tables.PAGE.read_text(encoding="utf-8")
     assert draw_tables.with_drawings(page) == page, "run: python scripts/draw_tables.py --write"
-    rows: list[Row | Ending] = [*OPENINGS, *ROWS, *ENDINGS]
-    for row in rows:
+    shown: list[AnyRow] = [*OPENINGS, *LABELS, *ROWS, *ANSWERS, *PROOFS, *ENDINGS]
+    shown += [*STARTS, *REMEDIES, *RETRIES, *WAYS, *PARTS]
+    for row in shown:
         assert f"| {row.name} | {draw_tables.condition(row)} |" in page
+
+
+def test_a_fact_is_explained_once() -> None:
+    drawn = draw_tables.drawings()["facts"].splitlines()
+    named = [line.split("|")[1] for line in drawn]
+    assert len(set(named)) == len(named)

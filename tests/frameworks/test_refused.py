@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import continuation
-from continuation.attach.http import AsyncHealingClient, HealingClient
+from continuation.attach.healing_clients import AsyncHealingClient, HealingClient
 from frameworks.stage import CLAUDE, GPT, module
 
 HEALING = HealingClient, AsyncHealingClient

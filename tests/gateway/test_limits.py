@@ -46,10 +46,10 @@ from continuation.gateway.metrics import Metrics
 from continuation.gateway.turns import Turns
 from continuation.policy import CLIENT_KEYS, Policy, lifted
 from continuation.policy import KEYS as POLICY_KEYS
+from continuation.providers import request as _request
 from continuation.reports.report import CallReport, Finished, Report
 from continuation.simulator import Reply, Simulator, Text
 from continuation.types import Outcome
-from continuation.wire import request as _request
 
 PLACE = f"/anthropic{URLS['anthropic-messages']}"
 

@@ -9,9 +9,9 @@ import pytest
 
 from continuation.history import classify
 from continuation.history.classify import message_of
-from continuation.history.openai.responses import ResponsesGrammar
 from continuation.history.rules import REPAIRS, texts
 from continuation.history.types import HistoryFormat
+from continuation.providers.openai_responses.history import ResponsesGrammar
 
 TEXTS = """
 thinking_bound drop_thinking

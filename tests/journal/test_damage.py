@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from continuation import Journal
-from continuation.journal import forms
+from continuation.journal import ParsedCall
 
 ROWS = "SELECT number, kind, key, content FROM records ORDER BY number"
 SAVED = "SELECT number, content FROM running ORDER BY number"
@@ -39,7 +39,7 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Told]]:
         journal = Journal(path, "s")
         for number in range(4):
             states.append(told(path))
-            call = forms.ParsedCall(f"c{number}", "Write", {})
+            call = ParsedCall(f"c{number}", "Write", {})
             journal.record("intent", call.id, {"name": "Write"}).result()
             states.append(told(path))
             journal.record("result", call.id, {"value": "x" * 100, "turn": {}}).result()

@@ -161,6 +161,8 @@ import os, sys
 from pathlib import Path
 from continuation import Journal, JournalError
 import continuation.history, continuation.journal.sqlite, continuation.journal.tools
+from continuation.registry import dialects
+dialects()  # nothing can be imported later
 if os.getuid() == 0:  # permissions do not hold for root
     os.setgid(65534)
     os.setuid(65534)

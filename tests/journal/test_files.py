@@ -180,6 +180,8 @@ _AS_NOBODY = """
 import os, sys
 from continuation import Journal, JournalError
 import continuation.history, continuation.journal.sqlite, continuation.journal.tools
+from continuation.registry import dialects
+dialects()  # nothing can be imported later
 from continuation.journal import look
 if os.getuid() == 0:  # permissions do not hold for root
     os.setgid(65534)
@@ -365,7 +367,7 @@ def test_a_file_system_that_is_read_only(tmp_path: Path) -> None:
 def test_a_locked_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("continuation.journal.sqlite.PATIENCE", 0.05)
+    monkeypatch.setattr("continuation.stores.sqlite.PATIENCE", 0.05)
     path = tmp_path / "agent.db"
     with Journal(path, "s") as journal:
         holder = JournalStore.of(path).connect()

@@ -37,7 +37,7 @@ MUTANTS = {
     "what was saved is saved again": ("answer/given.py", "rest = text[known:]", "rest = text"),
     "what could not be written is forgotten": (
         "journal/journal.py",
-        "                    self._pending.append((sql, values))\n",
+        "                    self._pending.append((write, values))\n",
         "                    pass\n",
     ),
     "the running text stays behind the end": (
@@ -65,27 +65,32 @@ def test_a_fault_is_found(fault: str, tmp_path: Path) -> None:
 
 IN_POSTGRES = {
     "a single append does not lock its session": (
+        "journal/postgres.py",
         "WHERE id = owned AND epoch = mine FOR NO KEY UPDATE;",
         "WHERE id = owned AND epoch = mine;",
         "test_no_append_passes_by_a_takeover",
     ),
     "appends do not lock their sessions": (
-        '    locking = " FOR NO KEY UPDATE"',
-        '    locking = ""',
+        "journal/postgres.py",
+        '" ORDER BY id FOR NO KEY UPDATE"',
+        '" ORDER BY id"',
         "test_no_append_passes_by_a_takeover",
     ),
     "what was lost with its answer is not written again": (
+        "stores/postgres.py",
         "                if time.monotonic() >= until:",
         "                if True:",
         "test_an_answer_that_is_lost_is_found_again",
     ),
     "who has closed a session may have it again": (
+        "journal/postgres.py",
         "    remote = True",
         "    remote = False",
         "test_who_has_closed_has_done_so_also_if_the_server_dies_then",
     ),
     "who freezes keeps the lock": (
-        "set_config('idle_in_transaction_session_timeout', '{_FROZEN}', true)",
+        "stores/postgres.py",
+        "set_config('idle_in_transaction_session_timeout', '{FROZEN}', true)",
         "set_config('idle_in_transaction_session_timeout', '1h', true)",
         "test_who_freezes_in_a_transaction_holds_nobody_up",
     ),
@@ -96,10 +101,10 @@ IN_POSTGRES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", IN_POSTGRES)
 def test_a_fault_in_postgresql_is_found(fault: str, tmp_path: Path) -> None:
-    right, wrong, test = IN_POSTGRES[fault]
+    where, right, wrong, test = IN_POSTGRES[fault]
     found = f"{Path(__file__).with_name('test_postgres.py')}::{test}"
     options = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", found]
-    ran = faulty(tmp_path, "journal/postgres.py", right, wrong, *options)
+    ran = faulty(tmp_path, where, right, wrong, *options)
     assert ran.returncode == 1, ran.stdout
     summary = rf"^FAILED \S*/test_postgres\.py::{test}(\[.*\])?( - |$)"
     assert re.search(summary, ran.stdout, re.MULTILINE), ran.stdout

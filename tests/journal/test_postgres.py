@@ -29,6 +29,7 @@ from continuation.cli import doctor, main
 from continuation.journal import postgres
 from continuation.journal.store import JournalStore
 from continuation.simulator import Scenario, Simulator
+from continuation.stores import postgres as stores
 
 pytestmark = [pytest.mark.slow, needs_postgres]
 CALL = {"id": "c", "name": "Write", "input": {}}
@@ -186,7 +187,7 @@ def test_a_server_that_is_frozen_counts_as_gone(
     server: Postgres, sim: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its system takes connections and what is sent; it says nothing, and nobody waits for ever."""
-    monkeypatch.setattr(postgres, "_SILENT", 0.5)
+    monkeypatch.setattr(stores, "SILENT", 0.5)
     events, ran = list[Any](), list[Any]()
     sim.script([end("One line. " * 500)])
     url = server.database()
@@ -282,8 +283,8 @@ def test_an_answer_that_is_lost_is_found_again(
     silent: bool, databases: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the server has answered last: of opening, of an intent, a result, or closing."""
-    monkeypatch.setattr(postgres, "_SILENT", 0.3)
-    monkeypatch.setattr(postgres, "_PATIENCE", 0.2)  # less than the silence
+    monkeypatch.setattr(stores, "SILENT", 0.3)
+    monkeypatch.setattr(stores, "RETRIED", 0.2)  # less than the silence
     url = databases()
     port = psycopg.conninfo.conninfo_to_dict(url)["port"]
     at, cuts = 0, -1
@@ -347,14 +348,15 @@ def test_no_append_passes_by_a_takeover(
         appending.start()
         assert began.wait(20)
         with other(url).transaction() as db:
-            query = "SELECT id, epoch FROM sessions WHERE name = ? FOR NO KEY UPDATE"
-            session, epoch = db.execute(query, (zombie.session,)).fetchone()
-            db.execute("UPDATE sessions SET epoch = ? WHERE id = ?", (epoch + 1, session))
-            query = "SELECT count(*) FROM records WHERE session = ?"
+            session, epoch, *_ = db.execute(db.sql.owner, (zombie.session,)).fetchone()
+            raised = "UPDATE continuation_sessions SET epoch = %s WHERE id = %s"
+            db.execute(raised, (epoch + 1, session))
+            query = "SELECT count(*) FROM continuation_records WHERE session = %s"
             found = db.execute(query, (session,)).fetchone()
             time.sleep(0.002)
         appending.join()
         assert late
+        query = "SELECT count(*) FROM records WHERE session = ?"
         assert execute(url, query, (session,)) == [found], "it wrote behind its successor"
 
 
@@ -363,11 +365,11 @@ def test_who_freezes_in_a_transaction_holds_nobody_up(
     other: Callable[[str], postgres.PostgresJournalStore],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(postgres, "_FROZEN", "300ms")
+    monkeypatch.setattr(stores, "FROZEN", "300ms")
     url, took = databases(), list[float]()
     journal = Journal(url, "s")
     with suppress(JournalError), other(url).transaction() as db:
-        db.execute("SELECT 1 FROM sessions WHERE name = 's' FOR NO KEY UPDATE")
+        db.execute(db.sql.owner, ("s",))
         began = time.monotonic()  # and from here on it does nothing
         waits = f"{url}%20-c%20lock_timeout%3D20s"
         execute(waits, "UPDATE sessions SET owner = NULL WHERE name = 's'")

@@ -15,7 +15,7 @@ from support.sdks.turn import FAST, STREAMS, How, Turn, end, quietly
 
 import continuation
 from continuation import Journal, Report
-from continuation.journal.forms import split_answer
+from continuation.registry import shapes
 from continuation.simulator import Reply, Scenario, Simulator, Text, ToolUse
 
 TEXT = "".join(f"{n}. A line of an answer that is long enough to be stopped.\n" for n in range(300))
@@ -161,7 +161,8 @@ def test_what_is_kept_beside_an_answer_is_no_content() -> None:
     """No codec encodes it, and some bodies repeat the instructions they were asked with."""
     body: dict[str, object] = {"id": "r", "status": "completed", "instructions": "of mine"}
     said: list[dict[str, object]] = [{"type": "message", "role": "assistant", "content": []}]
-    turns, around = split_answer("openai-responses", {**body, "output": said, "user": "me"})
+    shape = shapes()["openai-responses"]
+    turns, around = shape.split_answer({**body, "output": said, "user": "me"})
     assert (turns, around) == (said, {"id": "r", "status": "completed"})
 
 

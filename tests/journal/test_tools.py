@@ -20,7 +20,7 @@ from support.sdks.turn import end
 
 from continuation import Fenced, Journal, JournalError, LeaseHeld, OutcomeUnknown
 from continuation.history import validate
-from continuation.journal import ToolRun, forms
+from continuation.journal import ParsedCall, ToolRun
 from continuation.journal.store import JournalStore
 from continuation.simulator import Simulator, ToolUse
 
@@ -81,7 +81,7 @@ def test_what_the_caller_declared_decides_on_a_call_of_unknown_outcome(
     journal = Journal(store, "s")
 
     def call(number: int, run: Any, **terms: Any) -> Any:
-        made = forms.ParsedCall(f"c{number}", "Send", {})
+        made = ParsedCall(f"c{number}", "Send", {})
         if not asynchronous:
             return journal.call(made, run, **terms)
 
@@ -107,7 +107,7 @@ def test_what_the_caller_declared_decides_on_a_call_of_unknown_outcome(
 
 def test_what_a_tool_raises_is_its_result(store: Place) -> None:
     with Journal(store, "s") as journal:
-        made = forms.ParsedCall("c", "Send", {})
+        made = ParsedCall("c", "Send", {})
         with pytest.raises(ZeroDivisionError):
             journal.call(made, lambda: 1 / 0)
         assert journal.call(made, lambda: "again") == "ZeroDivisionError: division by zero"

@@ -13,9 +13,10 @@ from support.sdks.messages import limits, run
 from support.sdks.turn import FAST, cut, end
 
 from continuation.limits import Learned, LearnedFacts
-from continuation.limits.learned_postgres import LearnedTableSync
+from continuation.limits.learned_postgres import _LOCK, LearnedTableSync
 from continuation.policy import Policy
 from continuation.simulator import Simulator
+from continuation.stores import postgres
 
 pytestmark = [pytest.mark.slow, needs_postgres]
 KEY = ("api.example.com", "digest", "model-1")
@@ -91,6 +92,23 @@ def test_what_cannot_be_true_is_passed_over(databases: Callable[[], str]) -> Non
     until(lambda: learned.knows(("x", "y", "c")))
     assert learned.get(("x", "y", "b")) == LearnedFacts()
     assert not learned.knows(("x", "y", "a"))
+
+
+def test_a_server_that_is_silent_is_not_waited_for(
+    databases: Callable[[], str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url = databases()
+    monkeypatch.setattr(postgres, "SILENT", 0.3)
+    with psycopg.connect(url) as holder:
+        postgres.lock(holder, _LOCK)
+        LearnedTableSync(url, learned := Learned()).attach()
+        until(lambda: "learned facts not shared" in caplog.text)
+        assert "said nothing" in caplog.text
+    before = learned.salt
+    learned.learn(KEY, ceiling=64_000)
+    until(lambda: learned.salt != before)
 
 
 def test_a_turn_waits_for_no_table(sim: Simulator, caplog: pytest.LogCaptureFixture) -> None:

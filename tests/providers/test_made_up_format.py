@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx2
 import pytest
@@ -14,6 +18,7 @@ from support.servers import Answer, Asked, Canned
 
 import continuation
 from continuation import registry
+from continuation.bulk import lines
 
 TEXT = " ".join(f"Sentence {n} says that {n} is a number." for n in range(1, 9))
 ARGUMENTS = json.dumps({"path": "a.txt", "content": "line\n" * 40})
@@ -91,8 +96,8 @@ def lines_of(answer: httpx2.Response) -> dict[str, Any]:
 
 
 def test_it_is_small() -> None:
-    lines = Path(made_up.__file__).read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= 150
+    source = Path(made_up.__file__).read_text(encoding="utf-8").splitlines()
+    assert len(source) <= 200
 
 
 @pytest.mark.parametrize("flow", [True, False])
@@ -140,3 +145,134 @@ def _is_json(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+# --- beyond one request ---------------------------------------------------------------------------
+
+
+class Mind:
+    """An SDK of the format: as much of one as `run_batch` and `finish` need."""
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self._client = continuation.http_client(leave_limits_below=1, **options)
+        self._url = url
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._client.close()
+
+    def tell(self, **body: Any) -> dict[str, Any]:
+        answer = self._client.post(self._url + made_up.PATH, json=body)
+        answer.raise_for_status()
+        whole: dict[str, Any] = answer.json()
+        return whole
+
+
+def request(**fields: Any) -> dict[str, Any]:
+    return {"mind": "m-1", "turns": [{"who": "user", "say": "Go."}], "most": 20, **fields}
+
+
+def test_a_conversation_is_journaled(tmp_path: Path) -> None:
+    with (
+        Canned(reciting) as server,
+        continuation.Journal(tmp_path / "agent.db", "s") as journal,
+        Mind(server.url, journal=journal) as mind,
+    ):
+        answer = mind.tell(**request())
+        turns = journal.history()
+    assert answer["say"] == TEXT
+    said = {"who": "mind", "say": TEXT, "runs": []}
+    assert turns == [{"who": "user", "say": "Go."}, said]
+
+
+def test_a_tool_of_it_runs_once(tmp_path: Path) -> None:
+    short = json.dumps({"path": "a.txt", "content": ""})
+    ran = list[str]()
+
+    def run(call: dict[str, Any]) -> str:
+        ran.append(call["with"])
+        return "done"
+
+    with Canned(calling(short)) as server:
+        for _ in range(2):
+            with (
+                continuation.Journal(tmp_path / "agent.db", "s") as journal,
+                Mind(server.url, journal=journal) as mind,
+            ):
+                answer = mind.tell(**request(most=60))
+                journal.call(answer["runs"][0], run)
+                assert journal.history()[-1] == {"who": "user", "say": "done", "ran": "write"}
+    assert ran == [short]
+
+
+_KILLED = """
+import os, signal, sys
+import continuation
+from support import made_up
+url, path, kills = sys.argv[1:]
+journal = continuation.Journal(path, "s", save_every=0.01)
+body = {"mind": "m-1", "turns": [{"who": "user", "say": "Go."}], "most": 20, "flow": True}
+with continuation.http_client(leave_limits_below=1, journal=journal) as client:
+    with client.stream("POST", url + made_up.PATH, json=body) as answer:
+        for line in answer.iter_lines():
+            print(line, flush=True)
+            while kills == "yes":
+                with continuation.Journal(path, "s", readonly=True) as saved:
+                    if saved.resume().characters:
+                        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_process_resumes_its_answer(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    printed = list[str]()
+    with Canned(reciting) as server:
+        for kills, status in (("yes", -signal.SIGKILL), ("no", 0)):
+            command = [sys.executable, "-c", _KILLED, server.url, str(tmp_path / "a.db"), kills]
+            ended = subprocess.run(
+                command, env=environment, capture_output=True, text=True, check=False
+            )
+            assert ended.returncode == status, ended.stderr
+            printed.append(ended.stdout)
+        resumed = server.asked[1].body["turns"]
+    lines = [json.loads(line.removeprefix("data: ")) for line in printed[1].split("\n") if line]
+    assert "".join(line.get("say", "") for line in lines) == TEXT
+    assert TEXT.startswith(next(turn["say"] for turn in resumed if turn["who"] == "mind"))
+
+
+def test_a_batch_of_it_is_answered_and_kept(tmp_path: Path) -> None:
+    asked = [request(id=f"r{n}") for n in range(3)]
+    with Canned(reciting) as server, Mind(server.url) as mind:
+        results = [list(continuation.run_batch(mind, asked, journal=tmp_path / "batch.db"))]
+        sent = len(server.asked)
+        results.append(list(continuation.run_batch(mind, asked, journal=tmp_path / "batch.db")))
+        assert len(server.asked) == sent, "the second run has all answers from the journal"
+    for each in results:
+        assert [result.error for result in each] == [None] * 3
+        assert {result.answer["say"] for result in each} == {TEXT}
+
+
+def test_a_truncated_answer_from_elsewhere_is_finished() -> None:
+    with Canned(reciting) as server, Mind(server.url) as mind:
+        half: dict[str, Any] = {
+            "say": TEXT[:40],
+            "runs": [],
+            "why": "most",
+            "spent": {"in": 3, "out": 10},
+        }
+        whole = continuation.finish(mind, request(), half)
+        assert server.asked[0].body["turns"][-2]["say"] == TEXT[:40]
+    assert whole["say"] == TEXT
+    assert whole["why"] == "done"
+
+
+def test_a_line_of_its_batches_is_read() -> None:
+    line: dict[str, Any] = {"custom_id": "a", "asks": request()}
+    answered: dict[str, Any] = {"custom_id": "a", "tells": {"say": "Hi", "runs": [], "why": "most"}}
+    assert lines.request_in(line) == ("a", request())
+    answer = lines.answer_in(answered)
+    assert answer is not None
+    assert lines.is_cut(answer)
+    assert lines.text_of(answer) == "Hi"

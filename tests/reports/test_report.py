@@ -19,7 +19,7 @@ from support.sdks.turn import BOTH, FAST, How, cut
 
 import continuation
 from continuation import Finished, Policy, Report
-from continuation.engine import attempts, table
+from continuation.engine import budget, table
 from continuation.ledger import Ledger, Lesson
 from continuation.reports import account
 from continuation.reports import report as reports
@@ -473,7 +473,7 @@ def test_no_advice_names_what_is_set_already(
 
 
 def test_each_remedy_is_for_a_reason_that_a_turn_can_end_with() -> None:
-    told = "".join(inspect.getsource(module) for module in (table, attempts))
+    told = "".join(inspect.getsource(module) for module in (table, budget))
     assert all(f'"{reason}"' in told for reason in account._REMEDIES)
 
 

@@ -351,6 +351,27 @@ def test_thoughts_that_never_end_add_nothing() -> None:
     assert join(before, "<think>The rest of the talk")[0] == before
 
 
+class Piece(str):
+    """A piece of text that counts the characters which are copied when it is added to others."""
+
+    __slots__ = ()
+    copied = 0
+
+    def __radd__(self, left: str) -> str:
+        Piece.copied += len(left) + len(self)
+        return left + str(self)
+
+
+def test_each_character_of_long_thoughts_is_read_a_few_times() -> None:
+    thought = "<think>" + "It is a long talk. " * 4000 + "</think>\n\n"
+    seam = Seam("<think>Fishing.</think>\n" + PROSE)
+    before = Piece.copied
+    for at in range(0, len(thought), 4):
+        assert seam.feed(Piece(thought[at : at + 4])) == ""
+    assert seam.feed(PROSE_REST) + seam.finish() == PROSE_REST
+    assert 0 < Piece.copied - before < 4 * len(thought)
+
+
 def test_the_closing_fence_of_a_fence_we_dropped_is_dropped_as_well() -> None:
     before = '{\n  "name": "harbour",\n  "note": "leaves at s'
     after = '```json\nix in the morning",\n  "open": true\n}\n```'

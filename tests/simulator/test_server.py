@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -149,16 +150,17 @@ def test_a_drop_lets_all_earlier_events_through(
 def test_a_kill_strikes_once_at_its_event_and_never_this_process(
     sim: Simulator, client: anthropic.Anthropic, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sim.script([Reply([Text("to the end")], deltas=1, kill=4) for _ in range(3)])
+    sim.script([Reply([Text("to the end")], deltas=1, kill=4) for _ in range(4)])
     sent = list[int]()
     sim.victim = lambda: sent.append(sim.requests[-1].sent)
     assert stream(client)[-1].type == "message_stop"
     assert sent == [4]
     assert text_of(create(client)) == "to the end"
     assert sent == [4, 0]
-    sim.victim = None
-    assert stream(client)[-1].type == "message_stop"
-    assert "set the simulator's `victim`" in caplog.text
+    for victim, why in ((None, "none is set"), (os.getpid(), "it is this process")):
+        sim.victim = victim
+        assert stream(client)[-1].type == "message_stop"
+        assert f"{why}: set the simulator's `victim`" in caplog.text
 
 
 def test_a_connection_can_be_dropped_before_anything(

@@ -326,7 +326,7 @@ class _Agent:
 
     def _hook(self) -> None:
         """Write a line before and after each commit; die there, if `Work.at` and `when` say so."""
-        from continuation.journal import live_turn, sqlite, store
+        from continuation.journal import live_turn, sqlite, statements, store
 
         Store: Any = store.kind_of(self.work.path)  # noqa: N806 - classes
         Kept: Any = live_turn.LiveTurn  # noqa: N806
@@ -346,7 +346,7 @@ class _Agent:
 
         def committing(own: Any, units: Any) -> None:
             told = [each for unit in units for each in unit.statements]
-            saved = [values[2] for sql, values in told if sql == store.SAVE]
+            saved = [values[2] for write, values in told if write == statements.SAVE]
             if told:
                 around(lambda: commit(own, units), max(saved, default=-1))
             else:

@@ -127,8 +127,7 @@ def drive(
     """Run a turn to its end. `path`: chooses the dialect; `server`: the upstream's settings."""
     clock = clock or Clock(tick=0.001)
     driven = Driven()
-    engine = Engine(dialects(), policy or Policy(), driven.events.append, clock)
-    engine.learned = learned or engine.learned
+    engine = Engine(dialects(), policy or Policy(), driven.events.append, clock, learned=learned)
     dialect = engine.claims("POST", path)
     assert dialect is not None
     asked = Request("host", path, {}, json.dumps(request).encode(), server or {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import subprocess
 import sys
@@ -51,14 +52,13 @@ def rows(journal: Journal, query: str) -> list[tuple[object, ...]]:
 
 
 def execute(target: Any, sql: str, values: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
-    """Execute a statement over a connection of its own; return the rows it finds."""
+    """Execute a statement, as for SQLite, over its own connection; return the rows it finds."""
     if "://" not in str(target):
         with closing(sqlite3.connect(Path(target), timeout=10)) as db, db:
             return db.execute(sql, values).fetchall()
     import psycopg
 
-    from continuation.journal.postgres import to_postgres
-
+    named = re.sub(r"\b(sessions|records|running)\b", r"continuation_\1", sql)
     with psycopg.connect(target) as server:
-        found = server.execute(to_postgres(sql), values)
+        found = server.execute(named.replace("?", "%s").encode(), values)
         return found.fetchall() if found.description else []

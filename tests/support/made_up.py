@@ -11,18 +11,24 @@ Without `flow` the answer is one object: {"say", "runs": [{"run", "with"}], "why
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from continuation.answer import blocks
-from continuation.answer.blocks import TEXT, TOOL_CALL, Block
 from continuation.answer.message_builder import MessageBuilder
-from continuation.answer.wire_codec import Reader, WireCodec, Writer
 from continuation.policy import Policy
+from continuation.providers.contract import (
+    Dialect,
+    ParsedCall,
+    Reader,
+    Shape,
+    WireCodec,
+    Writer,
+)
+from continuation.providers.request import BaseRequest, read_body
 from continuation.types import Json, Request, Stop, Usage
-from continuation.wire import sse
+from continuation.wire import blocks, sse
+from continuation.wire.blocks import TEXT, TOOL_CALL, Block
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps, loads
-from continuation.wire.request import BaseRequest, read_body
 
 PATH = "/v9/tell"
 STOPS = {"most": Stop.LENGTH}
@@ -128,15 +134,49 @@ class MadeUpRequest(BaseRequest):
     def _add_model(self, turns: list[Any], content: list[Json]) -> None:
         turns.append({"who": "mind", "say": "".join(as_text(part["say"]) for part in content)})
 
+    def codec(self) -> MadeUpCodec:
+        return MadeUpCodec()
+
     def answer(self, policy: Policy) -> MessageBuilder:
         return MessageBuilder(MadeUpCodec(), policy)
 
 
-class MadeUp:
+class MadeUpShape(Shape):
+    """How its conversations, tool results and batch lines are written."""
+
+    turns, answer, stop, truncated, stops = "turns", "runs", "why", "most", STOPS
+    identity, lengths = ("mind",), frozenset({"most", "flow"})
+    envelope = frozenset({"why", "spent"})
+    method, batch_request, batch_answer = "tell", "asks", ("tells",)
+
+    def answer_turns(self, body: Json) -> list[Json]:
+        return [{"who": "mind", "say": body.get("say", ""), "runs": body.get("runs", [])}]
+
+    def join_answer(self, turns: Sequence[Json], envelope: Json) -> Json:
+        return {**envelope, "say": turns[0]["say"], "runs": turns[0]["runs"]}
+
+    def text(self, body: Json) -> str:
+        return as_text(body.get("say"))
+
+    def parse_call(self, call: Json) -> ParsedCall:
+        return ParsedCall(as_text(call.get("run")), as_text(call.get("run")), call.get("with"))
+
+    def result(self, call: ParsedCall, value: Any, *, failed: bool) -> Json:
+        return {"who": "user", "say": value, "ran": call.name}
+
+    def answered_calls(self, turn: Json) -> set[str]:
+        return {as_text(turn.get("ran"))} - {""}
+
+    def is_client(self, client: Any, request: Mapping[str, Any]) -> bool:
+        return hasattr(client, "tell")
+
+
+class MadeUp(Dialect):
     """The dialect object that the entry point names."""
 
-    name, history = "made-up", None
+    name = "made-up"
     default_ceiling, default_timeout = 64, None
+    shape = MadeUpShape()
 
     def claims(self, method: str, path: str) -> bool:
         return method == "POST" and path == PATH

@@ -53,6 +53,7 @@ from continuation.journal import store as stores
 from continuation.registry import dialects
 from continuation.simulator import Scenario, Simulator, ToolUse
 from continuation.simulator.wire import Recorded
+from continuation.stores import sqlite
 from continuation.types import Enough, Head, Outcome, Request
 from support.agents import Scripted, Step, lines
 
@@ -83,7 +84,7 @@ class _Waiting(Future[T]):
         return super().result(timeout)
 
 
-class _Connection(sqlite3.Connection):
+class _Connection(files.JournalFile):
     """The one connection to the file in memory, which all processes share."""
 
     def close(self) -> None:
@@ -100,7 +101,7 @@ class Memory(files.SqliteJournalStore):
         self.path, self._world, self.dead = PATH, world, False
         self._connection = world.file
 
-    def connect(self) -> sqlite3.Connection:
+    def connect(self) -> _Connection:
         return self._world.file
 
     def _wake(self) -> None:
@@ -668,7 +669,7 @@ def _patched(world: World) -> Iterator[None]:
         }
 
     with ExitStack() as stack:
-        for module in (journals, stores, files, owners):
+        for module in (journals, stores, sqlite, owners):
             stack.enter_context(patch.object(module, "time", clock))
         for module in (journals, stores):
             stack.enter_context(patch.object(module, "Future", _Waiting))

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
 
-from continuation.answer.wire_codec import Reader
+from continuation.providers.contract import Reader
 from continuation.providers.gemini.reader import GeminiReader
 from continuation.providers.openai_chat.reader import ChatReader
 from continuation.providers.openai_common.vendors import Profile

@@ -32,7 +32,7 @@ from continuation.cli.exits import (
     positive,
     reason,
 )
-from continuation.cli.formats import names
+from continuation.cli.formats import Sdk, names
 from continuation.cli.refusals import explain
 from continuation.cli.screen import ShowLine
 
@@ -112,7 +112,7 @@ def _run(arguments: argparse.Namespace, read: type[RequestLines | ResultLines]) 
     sdk = lines.driver.sdk
     config = in_force(arguments.config, arguments.set)
     with contextlib.ExitStack() as closing:
-        client = closing.enter_context(contextlib.closing(sdk.connect(arguments.base_url)))
+        client = closing.enter_context(contextlib.closing(Sdk(sdk).connect(arguments.base_url)))
         out = closing.enter_context(
             Output(arguments.out, force=arguments.force, id_of=lines.id_of, begins=lines.begins)
         )

@@ -25,8 +25,10 @@ from continuation.bulk.lines import (
 from continuation.bulk.workers import Item
 from continuation.cli.batch.output import Output, object_in
 from continuation.cli.exits import CommandError, Exit, reason
-from continuation.cli.formats import FormatDriver, Prompt, choose, names
+from continuation.cli.formats import choose, names
 from continuation.cli.screen import screen
+from continuation.providers.sdk import Prompt, SdkDriver
+from continuation.registry import shapes
 from continuation.reports.account import plural
 from continuation.types import Json
 
@@ -64,9 +66,9 @@ class Lines(ABC):
         if driver is None:
             message = f"{path}: the wire format of its requests is unknown; add --dialect"
             raise CommandError(f"{message} ({', '.join(names())})", Exit.USAGE)
-        self.driver: FormatDriver = driver
+        self.driver: SdkDriver = driver
 
-    def _format(self, named: str | None, line: Json) -> FormatDriver | None:
+    def _format(self, named: str | None, line: Json) -> SdkDriver | None:
         """Return the named format, or that of a line by its form, or else by its model; or None."""
         _, request = request_in(line)
         return choose(named or _shape(line), str(request.get("model") or self._model or ""))
@@ -107,13 +109,9 @@ class Lines(ABC):
 def _shape(line: Json) -> str | None:
     """Return the name of a line's format by its form; `None` if that does not show it."""
     _, request = request_in(line)
-    shapes = {
-        "anthropic": "params" in line,
-        "gemini": "contents" in request,
-        "openai-chat": "body" in line and "messages" in request,
-        "openai-responses": "body" in line,
-    }
-    return next((name for name, fits in shapes.items() if fits), None)
+    return next(
+        (name for name, each in shapes().items() if each.is_batch_line(line, request)), None
+    )
 
 
 class RequestLines(Lines):
@@ -196,7 +194,7 @@ class RequestLines(Lines):
 
     def _fits(self, line: Json, request: Json) -> None:
         """Raise `ValueError` for a line that holds another kind of request."""
-        if not {"messages", "input", "contents", "prompt"} & request.keys():
+        if not {"prompt", *(shape.turns for shape in shapes().values())} & request.keys():
             raise ValueError("it has no prompt, messages, input or contents; add one")
         url = str(line.get("url", ""))
         if url.endswith(_OTHER_APIS) and not url.endswith(f"chat/{_OLD}"):

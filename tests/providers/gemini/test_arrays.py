@@ -38,10 +38,10 @@ from support.examples import pieces
 from support.servers import Handler, Local
 
 import continuation
-from continuation.answer.blocks import Block
 from continuation.providers.gemini.message_builder import Elements
 from continuation.providers.gemini.writer import GeminiWriter
 from continuation.types import Outcome
+from continuation.wire.blocks import Block
 
 BEFORE = 'A captain wrote "his" log {by] lamp\\light, and then the quick brown fo'
 FLOWING = [chunk(text(BEFORE)), chunk(text("x 文字 [,]"))]

@@ -29,7 +29,7 @@ from support.drive_gemini import (
     unary,
 )
 
-from continuation.engine.attempts import HOPS
+from continuation.engine.budget import HOPS
 from continuation.reports.report import Retrying
 from continuation.types import Outcome
 

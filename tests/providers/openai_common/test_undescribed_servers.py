@@ -18,7 +18,7 @@ from support.sdks.turn import FAST
 from support.servers import Answer, Asked, Canned, Handler, Local
 
 import continuation
-from continuation.engine.attempts import retry_after
+from continuation.engine.waits import retry_after
 from continuation.types import Outcome
 
 GO: list[Any] = [{"role": "user", "content": "Go."}]

@@ -15,10 +15,10 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from continuation.history.anthropic.thinking import strange
 from continuation.history.grammar import History, HistoryRepair
 from continuation.history.tree import Fault, Kind, Message
 from continuation.history.types import Violation
+from continuation.providers.anthropic_messages.thinking import strange
 from continuation.wire.json_values import as_list
 
 _FIRST = "use the top-level 'system' parameter for the initial system prompt"

@@ -59,6 +59,7 @@ class ChatGrammar(Grammar):
     """The grammar of `/v1/chat/completions`."""
 
     dialect: ClassVar[HistoryFormat] = HistoryFormat.OPENAI_CHAT
+    has_vendors: ClassVar[bool] = True
     field: ClassVar[str] = "messages"
     rules: ClassVar[Mapping[str, str]] = texts(dialect)
     one_message: ClassVar[bool] = False

@@ -44,6 +44,7 @@ class GeminiGrammar(Grammar):
     """The grammar of `contents`."""
 
     dialect: ClassVar[HistoryFormat] = HistoryFormat.GEMINI
+    own_models: ClassVar[str] = "gemini"
     field: ClassVar[str] = "contents"
     rules: ClassVar[Mapping[str, str]] = texts(dialect)
     ordered: ClassVar[bool] = True

@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast
 from urllib.parse import quote
 
-from continuation.dialect import MessageBuilder
 from continuation.policy import Policy
 from continuation.types import (
     ClassifiedError,
@@ -26,6 +25,7 @@ from continuation.types import (
     Way,
     short,
 )
+from continuation.wire.errors import label_of
 from continuation.wire.json_values import (
     as_int,
     as_json,
@@ -36,6 +36,10 @@ from continuation.wire.json_values import (
     dumps_in_pieces,
     loads,
 )
+
+if TYPE_CHECKING:
+    from continuation.answer.message_builder import MessageBuilder
+    from continuation.providers.contract import WireCodec
 
 _WORDY = 1_000
 """Characters; a longer text without a space or punctuation is encoded data."""
@@ -227,6 +231,10 @@ class BaseRequest(ABC):
         return "\n".join(texts)
 
     @abstractmethod
+    def codec(self) -> WireCodec:
+        """Return a codec of this request's answers, for use outside of a turn."""
+
+    @abstractmethod
     def answer(self, policy: Policy) -> MessageBuilder:
         """Return a builder of the caller's answer."""
 
@@ -359,10 +367,14 @@ class BaseRequest(ABC):
         return label_of(head.status, body)
 
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
-        """Classify an error answer; an override may also adapt later requests to it."""
+        """Classify an error answer. This changes nothing: `adapt` does."""
         busy = head.status in {408, 429} or head.status >= 500
         kind = ErrorKind.RETRYABLE if busy else ErrorKind.FINAL
         return ClassifiedError(kind, label_of(head.status, body))
+
+    def adapt(self, error: ClassifiedError) -> None:
+        """Give later requests the form that a refusal asks for (`error.form`)."""
+        return
 
 
 def exchange(answer: MessageBuilder, way: Way, prompt: str) -> Iterator[str | list[Json]]:
@@ -397,44 +409,6 @@ def alternate(turns: list[Any], role: str, field: str, content: list[Any]) -> No
     turns[-1] = {**last, field: [*blocks, *content]}
 
 
-# --- the body of an error answer -----------------------------------------------------------------
-#
-# A report may contain the name of an error, but never its message: that can quote the caller's own
-# text.
-
-_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
-
-
 def segment(name: str) -> str:
     """Return a name quoted as one segment of a URL path; `""`: it is empty or only dots."""
     return quote(name, safe="") if name.strip(".") else ""
-
-
-def word(value: object) -> str:
-    """Return a value if it is an identifier, such as an error's name; `""` for free text."""
-    text = as_text(value)
-    return text if _WORD.fullmatch(text) else ""
-
-
-def label_of(status: int, body: bytes) -> str:
-    """Return the status and the server's name for the error, such as "404 not_found_error"."""
-    outer = _decoded(body)
-    for error in (as_json(outer.get("error")), outer):
-        for key in ("code", "type", "status"):
-            if label := word(error.get(key)):
-                return f"{status} {label}"
-    return str(status)
-
-
-def message_of(body: bytes) -> str:
-    """Return the text of `error.message`, or of `message` (AWS); `""`: there is none."""
-    error = _decoded(body)
-    return as_text(as_json(error.get("error")).get("message")) or as_text(error.get("message"))
-
-
-def _decoded(body: bytes) -> Json:
-    try:
-        document = loads(body)
-    except ValueError:
-        return {}
-    return as_json(next(iter(as_list(document)), document))  # a stream's error comes in an array

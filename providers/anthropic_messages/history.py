@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
-from continuation.history.anthropic import systems, thinking
 from continuation.history.grammar import Grammar, History, HistoryContext, HistoryRepair, JoinTexts
 from continuation.history.images import anthropic_image, image_url
 from continuation.history.passes import side_fault, split_by_side
@@ -34,6 +33,7 @@ from continuation.history.tree import (
 )
 from continuation.history.types import Body, HistoryFormat, Violation
 from continuation.history.wordings import LEAD, LEADS, looks_like_recovery, looks_synthetic
+from continuation.providers.anthropic_messages import systems, thinking
 from continuation.wire.json_values import as_list, as_map, as_text, is_map, parsed
 
 _ROLES: Final[Mapping[str, Role]] = {"user": "user", "assistant": "assistant", "system": "system"}
@@ -63,6 +63,8 @@ class AnthropicGrammar(Grammar):
     """The grammar of the Messages API, also on Bedrock, Vertex and other servers."""
 
     dialect: ClassVar[HistoryFormat] = HistoryFormat.ANTHROPIC
+    own_models: ClassVar[str] = "claude"
+    may_lack_thinking: ClassVar[bool] = True
     field: ClassVar[str] = "messages"
     rules: ClassVar[Mapping[str, str]] = texts(dialect)
     calls_last: ClassVar[bool] = True

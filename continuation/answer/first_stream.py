@@ -1,0 +1,194 @@
+"""The caller's own attempt while it streams: bytes are sent on as they came.
+
+Only the structure is read, and an answer that is complete is never parsed beyond its few structural
+events. If the answer needs more than its own bytes, `MessageBuilder.end` reads the bytes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from continuation.answer.gate import BEHIND, Gate
+from continuation.providers.contract import WireCodec
+from continuation.types import AttemptResult, Enough, Json, ReplayBuffer, Stop, ToolCallState
+from continuation.wire import eventstream, sse
+from continuation.wire.blocks import Segment
+from continuation.wire.json_values import as_json, as_text
+
+_ALIVE = 5.0
+"""Seconds; if nothing else may be shown for so long, a ping is sent ahead of what is held."""
+
+
+class FirstStream:
+    """The caller's own attempt as server-sent events."""
+
+    framed = False
+    """Whether the stream has AWS's framing."""
+    frames: Callable[..., list[sse.Frame]] = staticmethod(sse.frames)
+    """Returns the whole events in bytes."""
+
+    def __init__(self, codec: WireCodec, replay: ReplayBuffer, gate: Gate) -> None:
+        self._codec = codec
+        self._reader = codec.reader()
+        self._fast_path = codec.fast_path()
+        self._replay = replay
+        self._gate = gate
+        self._seen = 0
+        self._quiet = -1, 0.0
+        """How many bytes were shown when a ping was first held after them, and when that was."""
+        self._sketch = Segment()
+        self._behind: list[tuple[int, int]] = []
+        """Of a call that is shown with a delay: ends of events, and its characters up to there."""
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Return what of the replay buffer may be shown now; it ends with `chunk` already."""
+        # The common case, events of text that is shown as it comes, costs these checks and nothing
+        # else; the shells make them themselves first.
+        replay = self._replay
+        if replay.flows is not None:
+            if replay.flows(chunk):
+                replay.sent = len(replay.raw)
+                return chunk
+            self._seen, replay.flows = replay.sent, None
+        sent = replay.sent
+        try:
+            return self._feed(chunk)
+        except Enough:
+            raise
+        except Exception:
+            replay.sent = sent  # nothing is returned, so nothing was sent
+            raise
+
+    def _feed(self, chunk: bytes) -> bytes:
+        raw, gate, blank = self._replay.raw, self._gate, self._fast_path.blank
+        end = len(raw)
+        if not raw.endswith(blank):
+            # Search only in what is new: the event that ends an answer can be as long as it.
+            new = max(self._seen, end - len(chunk) - len(blank) + 1)
+            end = raw.rfind(blank, new) + len(blank)
+        if not (
+            gate.blind
+            and end > self._seen
+            and self._fast_path.skips(raw, self._seen, end, flowing=gate.flowing)
+        ):
+            if not (raw.endswith(blank) or sse.may_end(raw, self._seen, len(chunk))):
+                return b""
+            return self._read(self.frames(raw, self._seen))
+        self._seen = end
+        if not gate.flowing:
+            return b""
+        if end == len(raw):  # all bytes so far are whole events, and shown
+            self._replay.flows = self._fast_path.flows
+        if end == len(raw) == self._replay.sent + len(chunk):
+            self._replay.sent = end
+            return chunk
+        return self._show(end)
+
+    def _show(self, end: int) -> bytes:
+        start, self._replay.sent = self._replay.sent, end
+        return bytes(memoryview(self._replay.raw)[start:end])
+
+    def _read(self, frames: Sequence[sse.Frame]) -> bytes:
+        """Read events one by one; return the bytes that may be shown now."""
+        shown = b""
+        for frame in frames:
+            start, self._seen = self._seen, frame.end
+            events = () if frame.empty else self._reader.events(frame)
+            kinds, passes = set[object](), False
+            for event in events:
+                kinds.add(event["type"])
+                if event["type"] in {"content_block_delta", "content_block_stop"}:
+                    self._sketch.events += 1
+                else:
+                    self._sketch.add(event)
+                passes = self._gate.step(event)
+            idle = frame.empty or kinds == {"ping"}
+            if self._gate.behind and passes and not idle:
+                shown += self._show(self._lagging(frame.end, events))
+            elif (passes and not self._gate.behind) or (idle and self._replay.sent == start):
+                shown += self._show(frame.end)
+            elif idle and self._is_quiet():
+                alive = bytes(self._replay.raw[start : frame.end])
+                del self._replay.raw[start : frame.end]  # so that it is not sent twice
+                self._seen = start
+                return shown + alive + self._read(self.frames(self._replay.raw, start))
+            if "message_stop" in kinds:
+                raise Enough(shown, self._result())
+            if "error" in kinds:
+                raise Enough(shown)
+        return shown
+
+    def _lagging(self, end: int, events: Sequence[Json]) -> int:
+        """Return the end of the bytes that may be shown of a call that has come up to `end`."""
+        if any(event["type"] == "content_block_start" for event in events):
+            self._behind.clear()
+        pieces = [as_text(as_json(event.get("delta")).get("partial_json")) for event in events]
+        length = sum(map(len, pieces)) + (self._behind[-1][1] if self._behind else 0)
+        self._behind.append((end, length))
+        while len(self._behind) > 1 and self._behind[1][1] + BEHIND <= length:
+            self._behind.pop(0)
+        return self._behind[0][0]
+
+    def _is_quiet(self) -> bool:
+        """Whether only pings came for so long that one is to be sent on, to keep the connection."""
+        (sent, since), now = self._quiet, self._replay.seconds()
+        if sent == self._replay.sent and now - since < _ALIVE:
+            return False
+        self._quiet = self._replay.sent, now
+        return sent == self._replay.sent
+
+    def result_by_labels(self) -> AttemptResult | None:
+        """Return the result when the bytes have ended; `None`: the labels alone do not tell it."""
+        sketch = self._sketch
+        if sketch.error or sketch.reason is None:
+            return None
+        if self._replay.flows is None and self._replay.raw[self._seen :].strip():
+            return None
+        ended = any(event.get("type") == "message_stop" for event in self._reader.eof())
+        return self._result() if ended else None
+
+    def _result(self) -> AttemptResult:
+        """Return the result that follows from the events read so far."""
+        codec, sketch = self._codec, self._sketch
+        stop = codec.stop_of(sketch.reason, closed=True)
+        return AttemptResult(
+            stop=Stop.END if stop is Stop.PAUSED else stop,
+            raw=sketch.reason,
+            id=codec.identity(sketch.message),
+            usage=codec.read_usage(sketch.usage),
+            call=self._quick_calls(),
+            text=True,
+        )
+
+    def _quick_calls(self) -> ToolCallState:
+        return self._codec.quick_calls(self._replay.raw, self._sketch)
+
+
+class FirstFramed(FirstStream):
+    """The caller's own attempt as an AWS event stream."""
+
+    framed = True
+    frames = staticmethod(eventstream.frames)
+
+    def __init__(self, codec: WireCodec, replay: ReplayBuffer, gate: Gate) -> None:
+        super().__init__(codec, replay, gate)
+        self._deltas = eventstream.Alike(codec.delta)
+
+    def _feed(self, chunk: bytes) -> bytes:
+        raw, gate, shown = self._replay.raw, self._gate, b""
+        if gate.blind:
+            self._seen = self._deltas.end(raw, self._seen)
+            shown = self._show(self._seen) if gate.flowing else b""
+        try:
+            shown += self._read(self.frames(raw, self._seen))
+        except Enough as enough:
+            raise Enough(shown + enough.show, enough.result) from None
+        if gate.flowing and gate.blind and len(raw) == self._replay.sent:
+            self._replay.flows = self._deltas.flows
+        return shown
+
+    def _quick_calls(self) -> ToolCallState:
+        last = self._deltas.last(self._replay.raw) if self._sketch.calls else b""
+        if self._sketch.calls and b'"partial_json"' not in last:
+            return ToolCallState.CUT  # the answer has to be read in full
+        return self._codec.quick_calls(bytearray(sse.encode("", last)), self._sketch)

@@ -1,0 +1,413 @@
+"""HTTP clients whose `send` drives a turn.
+
+A healing client stands for another client and sends every attempt through that client's own `send`,
+so that proxies, auth, hooks, limits and transports hold for each of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, ClassVar, cast
+from uuid import uuid4
+
+import anyio
+import httpx2
+
+from continuation.attach.http import AsyncHealedStream, HealedStream
+from continuation.attach.journaled import (
+    GATHERED,
+    LANE,
+    AsyncJournaledStream,
+    JournaledStream,
+    Keeper,
+    TurnLog,
+    begin_turn,
+    begin_turn_async,
+    first_attempt,
+    is_recorded,
+    wait,
+)
+from continuation.attach.preparing import KEY, Preparation
+from continuation.attach.session import CLOSED, as_stream
+from continuation.attach.stand_in import StandIn
+from continuation.attach.steps import Steps, awaited, called
+from continuation.attach.total_timeout import TotalTimeout
+from continuation.config import HEADER, check_names, parse
+from continuation.config import take as take_override
+from continuation.engine.turn import Engine, Turn
+from continuation.reports.report import TruncatedAnswerError
+from continuation.types import Request
+
+logger = logging.getLogger("continuation")
+
+_PLAIN = frozenset({httpx2.HTTPTransport, httpx2.AsyncHTTPTransport, type(None)})
+"""Transports that send a request unchanged; a mount of `None` means the default one."""
+_WAY = ("send", "_send_handling_auth", "_send_handling_redirects", "_send_single_request")
+"""The methods that a request goes through in its client."""
+_ADD_NOTHING = frozenset({"google.genai._api_client", TotalTimeout.__module__})
+"""Modules whose clients have methods of their own, but send a request as it is."""
+_LARGE = 1_000_000
+"""Above this size in bytes reading a request takes tens of milliseconds: a thread does it."""
+_NO_AUTH = "the client's auth added no credential; the request counts as anonymous"
+_REOPENED = "Cannot reopen a client instance, once it has been closed."
+
+
+def _gathers(request: httpx2.Request, response: httpx2.Response) -> bool:
+    """Whether a streamed response is to become a body: its caller did not ask for a stream."""
+    kind = response.headers.get("content-type", "")
+    return GATHERED in request.extensions and response.is_success and "stream" in kind
+
+
+def _gathered(request: httpx2.Request, response: httpx2.Response, kept: TurnLog | None) -> None:
+    """Make the journal's whole answer the body of a response; raises if the answer has no end."""
+    if (body := None if kept is None else kept.answer()) is None:
+        message = "the answer has no end"
+        raise httpx2.RemoteProtocolError(message, request=request)
+    response.headers["content-type"] = "application/json"
+    response.__dict__["_content"] = body  # as the reading of a response does
+
+
+class _Refused(httpx2.Response):
+    """A response that raises when it is used (`on_failure = "raise"`).
+
+    The SDKs take an exception out of `send` for a broken connection and send the request again. So
+    it is raised when they first look at the response: they do not retry that.
+    """
+
+    refusal: Exception
+
+    @classmethod
+    def make(cls, response: httpx2.Response, refusal: Exception) -> None:
+        """Turn a response into one that raises `refusal` from now on."""
+        response.__class__ = cls
+        response.__dict__["refusal"] = refusal
+
+    @property
+    def is_success(self) -> bool:
+        raise self.refusal
+
+    @property
+    def text(self) -> str:
+        raise self.refusal
+
+    def raise_for_status(self) -> httpx2.Response:
+        raise self.refusal
+
+    def json(self, **_: Any) -> Any:
+        raise self.refusal
+
+
+def _passes_on(client: Any, known: Any, name: str) -> bool:
+    """Whether a client's method is httpx2's own, or one that adds nothing to a request."""
+    function = getattr(getattr(client, name), "__func__", None)
+    return function is known or getattr(function, "__module__", "") in _ADD_NOTHING
+
+
+def _at_once(begin: Callable[[], Any], _: bool) -> Any:
+    return begin()
+
+
+async def _in_thread(begin: Callable[[], Any], large: bool) -> Any:
+    return await anyio.to_thread.run_sync(begin) if large else begin()
+
+
+def _drained(response: httpx2.Response) -> None:
+    for _ in response.iter_raw():
+        pass
+
+
+async def _adrained(response: httpx2.Response) -> None:
+    async for _ in response.aiter_raw():
+        pass
+
+
+async def _written(done: Future[None] | None) -> None:
+    with anyio.CancelScope(shield=True):
+        await anyio.to_thread.run_sync(wait, done)
+
+
+class _Healing(StandIn):
+    """What both healing clients share: they stand for `origin`, and close only what they own."""
+
+    __slots__ = ("_closed", "_name", "_owned", "_plain", "engine", "prepare", "streams")
+    # What the steps below yield is done by these. In asynchronous code they return awaitables.
+    _a: ClassVar[str]
+    """What precedes the names of asynchronous methods: `aread`, `asend`, `async_auth_flow`."""
+    _session: ClassVar[Callable[..., Any]]
+    _recorded: ClassVar[Callable[..., Any]]
+    _begin_turn: ClassVar[Callable[..., Any]]
+    _apart: ClassVar[Callable[..., Any]]
+    """Begins a turn: that of a large request (`True`) in a thread, if others would wait."""
+    _drain: ClassVar[Callable[..., Any]]
+    _wait: ClassVar[Callable[..., Any]]
+    _build_request_auth: Callable[..., httpx2.Auth]
+
+    def __init__(self, origin: Any, engine: Engine, *, owned: bool = False) -> None:
+        super().__init__(origin)
+        self._owned = owned
+        self._closed = False
+        self.streams: set[weakref.ref[Any]] = set()
+        """The streams that were opened and may still be read."""
+        self._name = uuid4().hex
+        kind = httpx2.Client if isinstance(origin, httpx2.Client) else httpx2.AsyncClient
+        passed = [origin, *([origin.origin] if isinstance(origin, TotalTimeout) else ())]
+        self._plain = all(
+            _passes_on(each, getattr(kind, name), name) for each in passed for name in _WAY
+        )
+        """Whether only `auth`, hooks and transports can change a request before it is sent."""
+        self.engine = engine
+        self.prepare: Callable[[httpx2.Request], Any] | None = None
+        """Prepares a later attempt, if all requests of this client are prepared alike."""
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed or self.origin.is_closed
+
+    def build_request(self, *arguments: Any, **options: Any) -> httpx2.Request:
+        """Build a request with the origin's method, which its class may have overridden."""
+        request: httpx2.Request = self.origin.build_request(*arguments, **options)
+        # The SDKs turn what `send` raises into connection errors and try again; what is raised
+        # here, before that, reaches the caller as it is.
+        check_names(name for name, _ in request.headers.raw)
+        if HEADER in request.headers:
+            parse(request.headers[HEADER])
+        keeper = self._keeper
+        if keeper is not None and self.engine.claims(request.method, request.url.path):
+            keeper.check()
+        if (lane := LANE.get()) is not None and lane.streams:
+            request = as_stream(request, self.engine)
+        if self.prepare is not None:
+            Preparation.note(request, self.prepare)
+        return request
+
+    @property
+    def _keeper(self) -> Keeper | None:
+        return LANE.get() or cast("Keeper | None", self.engine.journal)
+
+    def _probe(self, request: httpx2.Request, auth: httpx2.Auth) -> httpx2.Request | None:
+        """Return a copy of a claimed request, for `auth` to add its headers to; `None`: no need.
+
+        Limits and chains are kept by credential, and the key in the request may be a placeholder.
+        The caller's hooks and transports are not run on it: they may count, log or wait.
+        """
+        if type(auth) is httpx2.Auth or not isinstance(request.stream, httpx2.ByteStream):
+            return None  # the base class of `Auth` adds nothing
+        if self.engine.claims(request.method, request.url.path) is None:
+            return None
+        headers, content = request.headers, request.content
+        return httpx2.Request(request.method, request.url, headers=headers, content=content)
+
+    def _begin(self, request: httpx2.Request, leaving: httpx2.Request | None) -> Turn | None:
+        """Begin a turn for a request that a dialect claims; `None`: send the request as it is."""
+        if self._closed:
+            raise RuntimeError(CLOSED)
+        asked = take_override(request)
+        try:
+            dialect = self.engine.claims(request.method, request.url.path)
+            if dialect is None or not isinstance(request.stream, httpx2.ByteStream):
+                return None
+            # As a dict: each look-up in httpx2's headers is a linear search.
+            headers = dict(request.headers.items())
+            if "content-encoding" in headers:
+                return None
+            host, path = request.url.netloc.decode("ascii"), request.url.path
+            sent = headers
+            if leaving is not None and leaving is not request:
+                sent = dict(leaving.headers.items())
+            if (prepared := request.extensions.get(KEY)) is not None:
+                headers = dict(prepared.headers.items())
+            identity = {} if sent is headers else dict(sorted(sent.items() - headers.items()))
+            kinds = map(type, (self._transport, *self._mounts.values()))
+            seen = leaving is not None and self._plain and not self._event_hooks["request"]
+            client = "" if seen and _PLAIN.issuperset(kinds) else self._name
+            content = request.content
+            asking = Request(host, path, headers, content, identity=identity, client=client)
+            timeout = request.extensions.get("timeout", {}).get("read")
+            return self.engine.begin(dialect, asking, timeout, asked)
+        except Exception:
+            logger.exception("internal error: the request could not be read; it is sent unchanged")
+            return None
+
+    def _method(self, thing: object, name: str) -> Callable[..., Any]:
+        method: Callable[..., Any] = getattr(thing, self._a + name)
+        return method
+
+    def _sending(self, request: httpx2.Request, options: dict[str, Any], *, stream: bool) -> Steps:
+        """Send a request; return its response, made whole if a dialect claims the request."""
+        leaving = yield from self._leaving(request, options)
+        given = request.stream
+        large = isinstance(given, httpx2.ByteStream) and len(request.content) > _LARGE
+        turn = yield self._apart(partial(self._begin, request, leaving), large)
+        if turn is None:
+            return (yield self.origin.send(request, stream=stream, **options))
+        send: Callable[..., Any] = partial(self.origin.send, stream=True, **options)
+        if (lane := LANE.get()) is not None and turn.asked is not None:
+            send = partial(self._method(lane, "send"), turn.asked[1].refused, send)
+        session = self._session(turn, request, self.cookies, send)
+        self.streams.add(weakref.ref(session, self.streams.discard))
+        if lane is not None:
+            lane.session = session
+        kept: TurnLog | None = None
+        if (keeper := self._keeper) is None:
+            response = yield session.open()
+        else:
+            kept = yield self._begin_turn(keeper, turn, request.url.path)
+            response = yield from self._journaled(session, turn, kept)
+        if not stream:
+            try:
+                if _gathers(request, response):
+                    yield self._drain(response)
+                    _gathered(request, response, kept)
+                yield self._method(response, "read")()
+            except TruncatedAnswerError as error:
+                yield self._method(response, "close")()
+                _Refused.make(response, error)
+            except BaseException:
+                yield self._method(response, "close")()
+                raise
+        return response
+
+    def _journaled(self, session: Any, turn: Turn, kept: TurnLog | None) -> Steps:
+        """Open a turn; its answer is recorded in a journal if `kept` is not `None`."""
+        session.played = first_attempt(kept) or session.played
+        try:
+            response = yield session.open()
+            if kept is not None and response.stream is session:
+                response.stream = self._recorded(session, turn, kept)
+            elif kept is not None and is_recorded(kept, response):
+                body = yield self._method(response, "read")()
+                yield self._wait(kept.keep(body))
+        except BaseException:
+            if kept is not None:
+                kept.leave()
+            raise
+        return response
+
+    def _leaving(self, request: httpx2.Request, options: dict[str, Any]) -> Steps:
+        """Return the request as it leaves the client, or one like it; `None`: auth failed."""
+        try:
+            auth = self._build_request_auth(request, options.get("auth", httpx2.USE_CLIENT_DEFAULT))
+            if (probe := self._probe(request, auth)) is None:
+                return request
+            flow = self._method(auth, "sync_auth_flow")(probe)
+            try:
+                leaving = yield self._method(flow, "send")(None)
+                while leaving is not probe and leaving.url != probe.url:  # a request for a token
+                    answer = yield self.origin.send(leaving, auth=None)
+                    leaving = yield self._method(flow, "send")(answer)
+            finally:
+                yield self._method(flow, "close")()
+        except Exception:  # it fails again when the request is sent, and is raised there
+            logger.info(_NO_AUTH, exc_info=True)
+            return None
+        return leaving
+
+    def _take_open(self) -> list[Any]:
+        """Mark the client as closed; return the streams that are still open."""
+        self._closed = True
+        streams = [stream for held in list(self.streams) if (stream := held()) is not None]
+        for stream in streams:
+            stream.abandoned = True
+        return streams
+
+
+class _PastSend(httpx2.BaseTransport):
+    """Heals requests that bypass `send` and use one of our client's transports directly.
+
+    openai's X.509 identity does so: it sends through a client of its own, bound to one origin.
+    """
+
+    def __init__(self, ours: HealingClient, transport: httpx2.BaseTransport) -> None:
+        self._client = HealingClient(httpx2.Client(transport=transport), ours.engine)
+        self._client.streams = ours.streams  # closed with it
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        return self._client.send(request, stream=True, auth=None)
+
+
+class _PastSendAsync(httpx2.AsyncBaseTransport):
+    """The asynchronous twin of `_PastSend`."""
+
+    def __init__(self, ours: AsyncHealingClient, transport: httpx2.AsyncBaseTransport) -> None:
+        self._client = AsyncHealingClient(httpx2.AsyncClient(transport=transport), ours.engine)
+        self._client.streams = ours.streams  # closed with it
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        return await self._client.send(request, stream=True, auth=None)
+
+
+class HealingClient(_Healing, httpx2.Client):
+    """Stands for another client: has its settings, sends through it, returns whole answers.
+
+    Closing it closes the streams it opened, and the other client only with `owned=True`.
+    """
+
+    _a = ""
+    _session, _recorded = HealedStream, JournaledStream
+    _begin_turn, _wait = staticmethod(begin_turn), staticmethod(wait)
+    _apart, _drain = staticmethod(_at_once), staticmethod(_drained)
+
+    def send(
+        self, request: httpx2.Request, *, stream: bool = False, **options: Any
+    ) -> httpx2.Response:
+        """Send a request; return its response, made whole if a dialect claims the request.
+
+        Raises what the other client's `send` raises.
+        """
+        return cast("httpx2.Response", called(self._sending(request, options, stream=stream)))
+
+    def _transport_for_url(self, url: httpx2.URL) -> httpx2.BaseTransport:
+        return _PastSend(self, super()._transport_for_url(url))
+
+    def close(self) -> None:
+        with contextlib.ExitStack() as closing:  # closes all of them even if one raises
+            if self._owned:
+                closing.callback(self.origin.close)
+            for stream in self._take_open():
+                closing.callback(stream.close)
+
+    def __enter__(self) -> HealingClient:
+        if self._closed:
+            raise RuntimeError(_REOPENED)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncHealingClient(_Healing, httpx2.AsyncClient):
+    """The asynchronous twin of `HealingClient`."""
+
+    _a = "a"
+    _session, _recorded = AsyncHealedStream, AsyncJournaledStream
+    _begin_turn, _wait = staticmethod(begin_turn_async), staticmethod(_written)
+    _apart, _drain = staticmethod(_in_thread), staticmethod(_adrained)
+
+    async def send(
+        self, request: httpx2.Request, *, stream: bool = False, **options: Any
+    ) -> httpx2.Response:
+        steps = self._sending(request, options, stream=stream)
+        return cast("httpx2.Response", await awaited(steps))
+
+    def _transport_for_url(self, url: httpx2.URL) -> httpx2.AsyncBaseTransport:
+        return _PastSendAsync(self, super()._transport_for_url(url))
+
+    async def aclose(self) -> None:
+        async with contextlib.AsyncExitStack() as closing:
+            if self._owned:
+                closing.push_async_callback(self.origin.aclose)
+            for stream in self._take_open():
+                closing.push_async_callback(stream.aclose)
+
+    async def __aenter__(self) -> AsyncHealingClient:
+        if self._closed:
+            raise RuntimeError(_REOPENED)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()

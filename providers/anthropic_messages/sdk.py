@@ -1,0 +1,57 @@
+"""The Messages format as Anthropic's SDK speaks it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from continuation.providers.sdk import SCHEMA, TOOL, End, OnDelta, Prompt, SdkDriver, SdkFacts
+
+
+def _message(prompt: Prompt) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "model": prompt.model,
+        "max_tokens": prompt.limit,
+        "messages": [{"role": "user", "content": prompt.text}],
+    }
+    if prompt.system is not None:
+        body["system"] = prompt.system
+    if prompt.tool:
+        body["tools"] = [{**TOOL, "input_schema": SCHEMA}]
+    return body
+
+
+def _messages(client: Any, prompt: Prompt, on_delta: OnDelta) -> End:
+    with client.messages.stream(**_message(prompt)) as stream:
+        for event in stream:
+            if event.type == "text":
+                on_delta.text(event.text)
+            elif event.type == "input_json":
+                on_delta.arguments(event.partial_json)
+        message = stream.get_final_message()
+    calls = [block.input for block in message.content if block.type == "tool_use"]
+    return End(message.stop_reason, calls)
+
+
+ANTHROPIC = SdkFacts(
+    "anthropic",
+    "anthropic",
+    extra="anthropic",
+    client="Anthropic",
+    keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+    base_url="ANTHROPIC_BASE_URL",
+    own_errors=("anthropic:AnthropicError",),
+    server="https://api.anthropic.com",
+    credentials=("api_key", "auth_token", "credentials"),
+)
+DRIVER = SdkDriver(
+    "anthropic",
+    title="Anthropic Messages",
+    sdk=ANTHROPIC,
+    model="claude-opus-5",
+    prefixes=("claude",),
+    stop_name="stop_reason",
+    ends=("end_turn", "stop_sequence"),
+    called="tool_use",
+    body=_message,
+    stream=_messages,
+)

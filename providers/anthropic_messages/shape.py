@@ -1,0 +1,92 @@
+"""How the Messages format writes conversations, tool results, batch lines and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from continuation.providers.anthropic_messages.codec import MessagesCodec
+from continuation.providers.contract import ParsedCall, Shape, as_result_text
+from continuation.types import Json
+from continuation.wire.json_values import as_json, as_list, as_text, is_list, objects
+
+_ERRORS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    504: "timeout_error",
+}
+"""Status -> type of the error (docs: API > Errors)."""
+
+
+class MessagesShape(Shape):
+    """The shape of the Messages format."""
+
+    turns, answer, stop, truncated = "messages", "content", "stop_reason", "max_tokens"
+    stops = MessagesCodec.stops
+    identity = ("model", "system", "tools")
+    lengths = frozenset({"max_tokens", "stream"})
+    ignored = frozenset({"cache_control", "caller", "index", "parsed"})
+    envelope = frozenset({"id", "type", "role", "model", "stop_reason", "stop_sequence", "usage"})
+    method = "messages.create"
+    batch_request, batch_answer = "params", ("result", "message")
+    upstream, server, key_header = "anthropic", "https://api.anthropic.com", b"x-api-key"
+
+    def answer_turns(self, body: Json) -> list[Json]:
+        return [{"role": "assistant", "content": body.get("content") or []}]
+
+    def join_answer(self, turns: Sequence[Json], envelope: Json) -> Json:
+        return {**envelope, "content": turns[0]["content"]}
+
+    def text(self, body: Json) -> str:
+        return "".join(as_text(block.get("text")) for block in objects(body.get("content")))
+
+    def normalized(self, value: object, key: str) -> object:
+        """Write a text as the block that it stands for."""
+        if key == "content" and isinstance(value, str):
+            return [{"text": value, "type": "text"}]
+        return value
+
+    def result(self, call: ParsedCall, value: Any, *, failed: bool) -> Json:
+        is_content = is_list(value) and all("type" in as_json(each) for each in value)
+        content = value if is_content else as_result_text(value)
+        block: Json = {"type": "tool_result", "tool_use_id": call.id, "content": content}
+        if failed:
+            block["is_error"] = True
+        return {"role": "user", "content": [block]}
+
+    def group_results(self, results: Sequence[Json]) -> list[Json]:
+        """Put all results into one turn, as the API requires."""
+        if len(results) < 2:
+            return list(results)
+        blocks = [block for turn in results for block in as_list(turn.get("content"))]
+        return [{"role": "user", "content": blocks}]
+
+    def answered_calls(self, turn: Json) -> set[str]:
+        blocks = objects(turn.get("content"))
+        return {as_text(each.get("tool_use_id")) for each in blocks if _is_result(each)}
+
+    def is_client(self, client: Any, request: Mapping[str, Any]) -> bool:
+        return hasattr(client, "messages")
+
+    def sdk_method(self, request: Mapping[str, Any], answer: object = None) -> str:
+        is_beta = "betas" in request or type(answer).__name__.startswith("Beta")
+        return f"beta.{self.method}" if is_beta else self.method
+
+    def sdk_arguments(self, client: Any, request: dict[str, Any]) -> dict[str, Any]:
+        """Add a timeout: without one by name, the SDK refuses a long call that is not streamed."""
+        return {"timeout": getattr(client, "timeout", None), **request}
+
+    def is_batch_line(self, line: Json, request: Json) -> bool:
+        return self.batch_request in line
+
+    def error(self, status: int, message: str) -> Json:
+        other = "api_error" if status >= 500 else "invalid_request_error"
+        kind = _ERRORS.get(status, other)
+        return {"type": "error", "error": {"type": kind, "message": message}}
+
+
+def _is_result(block: Json) -> bool:
+    return block.get("type") == "tool_result"

@@ -1,0 +1,138 @@
+"""How generateContent writes conversations, tool results, batch lines and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from continuation.providers.contract import ParsedCall, Shape
+from continuation.providers.gemini.codec import GeminiCodec
+from continuation.types import Json
+from continuation.wire.json_values import as_json, as_list, as_text, dumps, is_list, is_map, objects
+
+_STATUSES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    502: "UNAVAILABLE",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+"""HTTP status -> the name that Google's APIs give the error (google.rpc.Code)."""
+_CONFIG = "generationConfig"
+
+
+class GeminiShape(Shape):
+    """The shape of generateContent."""
+
+    turns, answer, stop, truncated = "contents", "candidates", "finishReason", "MAX_TOKENS"
+    stops = GeminiCodec.stops
+    identity = ("model", "systemInstruction", "tools")
+    lengths = frozenset({"maxOutputTokens"})
+    ignored = frozenset({"index", "usageMetadata"})
+    envelope = frozenset({"usageMetadata", "modelVersion", "responseId"})
+    method = "models.generate_content"
+    batch_request, batch_answer = "request", ("response",)
+    upstream, server = "gemini", "https://generativelanguage.googleapis.com"
+    key_header, telemetry = b"x-goog-api-key", "gcp.gemini"
+
+    def options(self, body: Json) -> Json:
+        options = super().options(body)
+        if settings := as_json(body.get(_CONFIG)):
+            counted = {key: value for key, value in settings.items() if key not in self.lengths}
+            options[_CONFIG] = counted
+        return options
+
+    def choices(self, body: Json) -> list[Json]:
+        return objects(body.get("candidates"))
+
+    def answer_turns(self, body: Json) -> list[Json]:
+        content = self._content(body)
+        return [{**content, "role": "model"}] if content.get("parts") else []
+
+    def split_answer(self, body: Json) -> tuple[list[Json], Json]:
+        turns, envelope = super().split_answer(body)
+        stop = next((choice.get("finishReason") for choice in self.choices(body)), None)
+        return turns, {**envelope, "finishReason": stop}
+
+    def join_answer(self, turns: Sequence[Json], envelope: Json) -> Json:
+        rest = {key: value for key, value in envelope.items() if key != "finishReason"}
+        stop = envelope.get("finishReason")
+        return {**rest, "candidates": [{"index": 0, "content": turns[0], "finishReason": stop}]}
+
+    def text(self, body: Json) -> str:
+        parts = objects(self._content(body).get("parts"))
+        return "".join(as_text(part.get("text")) for part in parts if not part.get("thought"))
+
+    def normalized(self, value: object, key: str) -> object:
+        """Write signatures in one alphabet of base64, and adjacent texts as one.
+
+        The SDK keeps each chunk of a stream as a part.
+        """
+        if key == "thoughtSignature" and isinstance(value, str):
+            return value.replace("-", "+").replace("_", "/")
+        return _joined(value) if is_list(value) else value
+
+    def function_of(self, call: Json) -> Json:
+        return as_json(call.get("functionCall")) or call
+
+    def result(self, call: ParsedCall, value: Any, *, failed: bool) -> Json:
+        word = "error" if failed else "output"
+        output: object = value if is_map(value) and not failed else {word: value}
+        response: Json = {"name": call.name, "response": output}
+        if not call.id.startswith("#"):
+            response["id"] = call.id
+        return {"role": "user", "parts": [{"functionResponse": response}]}
+
+    def group_results(self, results: Sequence[Json]) -> list[Json]:
+        """Put all results into one turn, as the API requires."""
+        if len(results) < 2:
+            return list(results)
+        parts = [part for turn in results for part in as_list(turn.get("parts"))]
+        return [{"role": "user", "parts": parts}]
+
+    def answered_calls(self, turn: Json) -> set[str]:
+        responses = [as_json(part.get("functionResponse")) for part in objects(turn.get("parts"))]
+        return {as_text(each.get("id")) or "#" for each in responses if each}
+
+    def calls_without_id(self, turn: Json) -> list[ParsedCall]:
+        parts = [part for part in objects(turn.get("parts")) if part.get("functionCall")]
+        return [call for call in map(self.parse_call, parts) if not call.id]
+
+    def is_client(self, client: Any, request: Mapping[str, Any]) -> bool:
+        return hasattr(getattr(client, "models", None), "generate_content")
+
+    def sdk_arguments(self, client: Any, request: dict[str, Any]) -> dict[str, Any]:
+        """Put the fields of a request's JSON into `config`, where the SDK has them."""
+        if "config" in request:
+            return request
+        rest = dict(request)
+        settings = {**rest.pop(_CONFIG, {}), **rest.pop("generation_config", {})}
+        others = {key: rest.pop(key) for key in rest.keys() - {"model", "contents"}}
+        return {**rest, "config": {**others, **settings}}
+
+    def is_batch_line(self, line: Json, request: Json) -> bool:
+        return self.turns in request
+
+    def error(self, status: int, message: str) -> Json:
+        other = "INTERNAL" if status >= 500 else "FAILED_PRECONDITION"
+        name = _STATUSES.get(status, other)
+        return {"error": {"code": status, "message": message, "status": name}}
+
+    def error_event(self, error: Json) -> bytes:
+        return b"data: %b\r\n\r\n" % dumps(error)
+
+    def _content(self, body: Json) -> Json:
+        return next((as_json(choice.get("content")) for choice in self.choices(body)), {})
+
+
+def _joined(parts: list[Any]) -> list[Any]:
+    joined, plain = list[Any](), False
+    for part in parts:
+        before, plain = plain, is_map(part) and set(part) == {"text"}
+        if plain and before:
+            joined[-1] = {"text": joined[-1]["text"] + part["text"]}
+        else:
+            joined.append(part)
+    return joined

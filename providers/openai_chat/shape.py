@@ -1,0 +1,75 @@
+"""How Chat Completions writes conversations, tool results, batch lines and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from continuation.providers.contract import ParsedCall, as_result_text, without_empty
+from continuation.providers.openai_chat.codec import ChatCodec
+from continuation.providers.openai_common.shape import IGNORED, OpenAIShape
+from continuation.types import Json
+from continuation.wire.json_values import as_json, as_text, dumps, objects
+
+
+class ChatShape(OpenAIShape):
+    """The shape of Chat Completions."""
+
+    turns, answer, stop, truncated = "messages", "choices", "finish_reason", "length"
+    stops = ChatCodec.stops
+    lengths = frozenset({"max_tokens", "max_completion_tokens", "stream", "stream_options"})
+    ignored = IGNORED | {"audio", "cache_control", "refusal"}
+    envelope = frozenset(
+        {"id", "object", "created", "model", "usage", "service_tier", "system_fingerprint"}
+    )
+    method = "chat.completions.create"
+
+    def choices(self, body: Json) -> list[Json]:
+        return objects(body.get("choices"))
+
+    def answer_turns(self, body: Json) -> list[Json]:
+        return [without_empty(self._message(body))]
+
+    def split_answer(self, body: Json) -> tuple[list[Json], Json]:
+        turns, envelope = super().split_answer(body)
+        stop = next((choice.get("finish_reason") for choice in self.choices(body)), None)
+        return turns, {**envelope, "finish_reason": stop}
+
+    def join_answer(self, turns: Sequence[Json], envelope: Json) -> Json:
+        rest = {key: value for key, value in envelope.items() if key != "finish_reason"}
+        stop = envelope.get("finish_reason")
+        return {**rest, "choices": [{"index": 0, "message": turns[0], "finish_reason": stop}]}
+
+    def is_single_answer(self, body: Json) -> bool:
+        has_logprobs = any(choice.get("logprobs") for choice in self.choices(body))
+        return super().is_single_answer(body) and not has_logprobs
+
+    def text(self, body: Json) -> str:
+        content = self._message(body).get("content")
+        if isinstance(content, str):
+            return content
+        return "".join(as_text(part.get("text")) for part in objects(content))
+
+    def normalized(self, value: object, key: str) -> object:
+        """Write a text as the part that it stands for."""
+        if key == "content" and isinstance(value, str):
+            return [{"text": value, "type": "text"}]
+        return value
+
+    def function_of(self, call: Json) -> Json:
+        return as_json(call.get("function")) or as_json(call.get("custom")) or call
+
+    def result(self, call: ParsedCall, value: Any, *, failed: bool) -> Json:
+        return {"role": "tool", "tool_call_id": call.id, "content": as_result_text(value)}
+
+    def answered_calls(self, turn: Json) -> set[str]:
+        return {as_text(turn.get("tool_call_id"))} if turn.get("role") == "tool" else set()
+
+    def is_client(self, client: Any, request: Mapping[str, Any]) -> bool:
+        return hasattr(client, "responses") and self.turns in request
+
+    def error_event(self, error: Json) -> bytes:
+        return b"data: %b\n\n" % dumps(error)
+
+    def _message(self, body: Json) -> Json:
+        return next((as_json(choice.get("message")) for choice in self.choices(body)), {})

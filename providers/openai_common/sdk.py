@@ -1,0 +1,20 @@
+"""What OpenAI's two formats share as its SDK speaks them."""
+
+from __future__ import annotations
+
+from continuation.providers.sdk import SCHEMA, TOOL, SdkFacts
+
+FUNCTION = {**TOOL, "parameters": SCHEMA}
+MODELS = ("gpt-", "chatgpt-", "o1", "o3", "o4", "codex-")
+"""Beginnings of the names of OpenAI's models."""
+OPENAI = SdkFacts(
+    "openai",
+    "openai",
+    extra="openai",
+    client="OpenAI",
+    keys=("OPENAI_API_KEY",),
+    base_url="OPENAI_BASE_URL",
+    own_errors=("openai:OpenAIError",),
+    server="https://api.openai.com",
+    path="/v1",
+)

@@ -1,0 +1,17 @@
+"""What OpenAI's two formats share in how they write things."""
+
+from __future__ import annotations
+
+from continuation.providers.contract import Shape
+
+IGNORED = frozenset({"annotations", "index", "logprobs", "parsed", "parsed_arguments"})
+"""Fields of a turn that are no content, or that the SDK adds."""
+
+
+class OpenAIShape(Shape):
+    """The common part of the two shapes."""
+
+    batch_request, batch_answer = "body", ("response", "body")
+    upstream, server, telemetry = "openai", "https://api.openai.com", "openai"
+    server_path = "/v1"
+    key_header, key_prefix = b"authorization", b"Bearer "
