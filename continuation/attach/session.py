@@ -69,9 +69,9 @@ def _too_large(what: str, most: float) -> TooLargeError:
 class Session:
     """One turn in a shell: everything but the I/O.
 
-    A shell asks for the next command (`_next`), performs it, and notes the result in `_reply`; the
-    bytes of a response go through a `_taker`. Neither of the two raises if our own code fails: the
-    answer then ends as it stands (`_break`).
+    A shell asks for the next command (`_next`), drives the steps that carry it out (`_performing`),
+    and notes the result in `_reply`. The bytes of a response go through a `_taker`. Neither of the
+    two raises if our own code fails: the answer then ends with the text that arrived (`_break`).
     """
 
     # What the steps yield is done by these. In asynchronous code they return awaitables.
