@@ -166,7 +166,7 @@ class _Healing(StandIn):
         request: httpx2.Request = self.origin.build_request(*arguments, **options)
         # The SDKs turn what `send` raises into connection errors and try again; what is raised
         # here, before that, reaches the caller as it is.
-        check_names(name for name, _ in request.headers.raw)
+        check_names(request.headers.raw)
         if HEADER in request.headers:
             parse(request.headers[HEADER])
         keeper = self._keeper

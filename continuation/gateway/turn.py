@@ -190,7 +190,7 @@ class GatewayTurn:
         """Return the policies in the request's `x-continuation` header; raises `GatewayError`."""
         header = self._caller.named.get(HEADER.encode())
         try:
-            check_names(self._caller.named)
+            check_names(self._caller.headers)
             if header is None:
                 return {}
             override = parse(header.decode("latin-1"))
