@@ -182,19 +182,6 @@ class _Healing(StandIn):
     def _keeper(self) -> Keeper | None:
         return LANE.get() or cast("Keeper | None", self.engine.journal)
 
-    def _probe(self, request: httpx2.Request, auth: httpx2.Auth) -> httpx2.Request | None:
-        """Return a copy of a claimed request, for `auth` to add its headers to; `None`: no need.
-
-        Limits and chains are kept by credential, and the key in the request may be a placeholder.
-        The caller's hooks and transports are not run on it: they may count, log or wait.
-        """
-        if type(auth) is httpx2.Auth or not isinstance(request.stream, httpx2.ByteStream):
-            return None  # the base class of `Auth` adds nothing
-        if self.engine.claims(request.method, request.url.path) is None:
-            return None
-        headers, content = request.headers, request.content
-        return httpx2.Request(request.method, request.url, headers=headers, content=content)
-
     def _begin(self, request: httpx2.Request, leaving: httpx2.Request | None) -> Turn | None:
         """Begin a turn for a request that a dialect claims; `None`: send the request as it is."""
         if self._closed:
@@ -283,11 +270,21 @@ class _Healing(StandIn):
         return response
 
     def _leaving(self, request: httpx2.Request, options: dict[str, Any]) -> Steps:
-        """Return the request as it leaves the client, or one like it; `None`: auth failed."""
+        """Return the request as it leaves the client, or one like it; `None`: auth failed.
+
+        Limits and chains are kept by credential, and the key in the request may be a placeholder.
+        So the client's auth adds its headers to a copy. The caller's hooks and transports are not
+        run on the copy: they may count, log or wait.
+        """
+        url, body = request.url, request.stream
         try:
             auth = self._build_request_auth(request, options.get("auth", httpx2.USE_CLIENT_DEFAULT))
-            if (probe := self._probe(request, auth)) is None:
+            if type(auth) is httpx2.Auth or not isinstance(body, httpx2.ByteStream):
+                return request  # the base class of `Auth` adds nothing
+            if self.engine.claims(request.method, url.path) is None:
                 return request
+            headers, content = request.headers, request.content
+            probe = httpx2.Request(request.method, url, headers=headers, content=content)
             flow = self._method(auth, "sync_auth_flow")(probe)
             try:
                 leaving = yield partial(self._method(flow, "send"), None)

@@ -74,7 +74,7 @@ class Session:
     two raises if our own code fails: the answer then ends with the text that arrived (`_break`).
     """
 
-    # What the steps yield is done by these. In asynchronous code they return awaitables.
+    # What differs between the shells. In asynchronous code the first five return awaitables.
     _drop: Callable[[], Any]
     """Closes the live response."""
     _read_whole: Callable[[httpx2.Response], Any]

@@ -223,10 +223,12 @@ class Attempts:
         reply = yield from send(
             ledger, outgoing, Mode.FIRST, limit, budget.seconds_left, bounded=gathers
         )
-        facts = RemedyFacts(status=_status(reply), raised=True, gathers=gathers)
-        if isinstance(reply, Head) and choose(REMEDIES, facts).then is Remedy.READ:
+        if not isinstance(reply, Head):
+            return reply
+        facts = RemedyFacts(status=reply.status, raised=True, gathers=gathers)
+        if choose(REMEDIES, facts).then is Remedy.READ:
             return (yield from self._raise_refused(facts, reply, limit, own))
-        self.gathered = gathers and isinstance(reply, Head) and reply.ok and not reply.is_json
+        self.gathered = gathers and reply.ok and not reply.is_json
         return reply
 
     def _raise_refused(
@@ -274,8 +276,10 @@ class Attempts:
 
         `ours`: if its answer is truncated, the turn will complete it.
         """
-        facts = RemedyFacts(status=_status(reply))
-        if not isinstance(reply, Head) or choose(REMEDIES, facts).then is not Remedy.READ:
+        if not isinstance(reply, Head):
+            return reply
+        facts = RemedyFacts(status=reply.status)
+        if choose(REMEDIES, facts).then is not Remedy.READ:
             return reply
         body = yield Read()
         if not isinstance(body, bytes):
@@ -418,7 +422,7 @@ class Attempts:
             seconds = self._pause(reply, error, tries)
             facts = RetryFacts(
                 error_kind=error.kind,
-                status=_status(reply),
+                status=reply.status if isinstance(reply, Head) else 0,
                 spent=budget.spent,
                 lessons=lessons > 0,
                 quota=budget.quota(error, limit),
@@ -511,8 +515,3 @@ class Attempts:
         seconds = pause(self.policy, {}, max(0, tries - 1))
         if seconds:
             yield Wait(max(0.0, min(seconds, self.budget.patience)))
-
-
-def _status(reply: Reply) -> int:
-    """Return the status of a response; 0: none arrived."""
-    return reply.status if isinstance(reply, Head) else 0
