@@ -17,10 +17,6 @@ _COUNTS = tuple(name for name in Usage.__slots__ if name not in {"tools", "estim
 _REQUEST_IDS = ("request-id", "x-request-id", "apim-request-id")
 
 
-def _short(name: str | None) -> str | None:
-    return None if name is None else short(name)
-
-
 def request_id_in(headers: Mapping[str, str]) -> str | None:
     """Return the request id in a response's headers (names in lower case); `None`: it has none."""
     for name in _REQUEST_IDS:
@@ -142,7 +138,8 @@ class Ledger:
     def answered(self, head: Head) -> None:
         """Note that the head of the answer to the call under way has arrived."""
         if self.live is not None:
-            request_id = _short(request_id_in(head.headers))
+            found = request_id_in(head.headers)
+            request_id = found and short(found)
             self.live = replace(self.live, request_id=request_id, answered=head.ok)
             self.limit = self.live.limit if head.ok else self.limit
 
@@ -167,13 +164,13 @@ class Ledger:
                 named = isinstance(result.error, (StreamError, TimeUp))
                 error = str(result.error) if named else type(result.error).__name__
             fields |= {
-                "stop": _short(result.raw),
+                "stop": result.raw and short(result.raw),
                 "usage": result.usage,
                 "estimated": result.estimated,
-                "answer_id": _short(result.id or None),
+                "answer_id": short(result.id) if result.id else None,
             }
             self.paused += result.stop is Stop.PAUSED
-        error = _short(error)
+        error = error and short(error)
         self.attempts.append(replace(self.live, error=error, **fields))
         self.live = None
         self.error = error or self.error

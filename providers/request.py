@@ -137,18 +137,10 @@ class BaseRequest(ABC):
     def __init__(self, request: Request, body: Json) -> None:
         self._request = request
         self.body = body
-        self.model = as_text(body.get(self.model_key))
+        self.model = short(as_text(body.get(self.model_key)))
+        """The model's name; of one that is longer than any real one, its beginning."""
         self.limit = as_int(body.get(self.limit_key))
         self.streamed = body.get(self.stream_key) is True
-
-    @property
-    def model(self) -> str:
-        """The model's name; of one that is longer than any real one, its beginning."""
-        return self._model
-
-    @model.setter
-    def model(self, name: str) -> None:
-        self._model = short(name)
 
     # --- what a format defines -------------------------------------------------------------------
 

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from continuation.answer.open_string import escaped, read_string
-from continuation.seams.judge import Judge, SeamKind
+from continuation.seams.earlier import EarlierText
+from continuation.seams.judge import Judgement, SeamKind
 from continuation.seams.text import common_suffix
 
 _LEAD = re.compile(
@@ -162,7 +163,8 @@ class Known:
         if words != self.anchor and place.anchored and len(place.words) <= _LONGEST:
             return place
         line = "\n" not in place.words and len(place.words) <= _LONGEST
-        found = Judge(self.before, words).look(f"{place.words}\n\n{words}", final=True)
+        earlier = EarlierText(self.before, words)
+        found = Judgement(earlier, final=True).look(f"{place.words}\n\n{words}")
         to_reader = found is not None and found.kind is SeamKind.PREAMBLE
         return place if line and to_reader else None
 

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 import anyio
 import httpx2
+from anyio import to_thread
 
 from continuation.attach.http import AsyncHealedStream, HealedStream
 from continuation.attach.journaled import (
@@ -33,9 +34,9 @@ from continuation.attach.journaled import (
     wait,
 )
 from continuation.attach.preparing import KEY, Preparation
-from continuation.attach.session import CLOSED, as_stream
+from continuation.attach.session import CLOSED, Session, as_stream
 from continuation.attach.stand_in import StandIn
-from continuation.attach.steps import Steps, awaited, called
+from continuation.attach.steps import Steps, at_once, awaited, called
 from continuation.attach.total_timeout import TotalTimeout
 from continuation.config import HEADER, check_names, parse
 from continuation.config import take as take_override
@@ -108,14 +109,6 @@ def _passes_on(client: Any, known: Any, name: str) -> bool:
     return function is known or getattr(function, "__module__", "") in _ADD_NOTHING
 
 
-def _at_once(begin: Callable[[], Any], _: bool) -> Any:
-    return begin()
-
-
-async def _in_thread(begin: Callable[[], Any], large: bool) -> Any:
-    return await anyio.to_thread.run_sync(begin) if large else begin()
-
-
 def _drained(response: httpx2.Response) -> None:
     for _ in response.iter_raw():
         pass
@@ -128,7 +121,7 @@ async def _adrained(response: httpx2.Response) -> None:
 
 async def _written(done: Future[None] | None) -> None:
     with anyio.CancelScope(shield=True):
-        await anyio.to_thread.run_sync(wait, done)
+        await to_thread.run_sync(wait, done)
 
 
 class _Healing(StandIn):
@@ -141,8 +134,8 @@ class _Healing(StandIn):
     _session: ClassVar[Callable[..., Any]]
     _recorded: ClassVar[Callable[..., Any]]
     _begin_turn: ClassVar[Callable[..., Any]]
-    _apart: ClassVar[Callable[..., Any]]
-    """Begins a turn: that of a large request (`True`) in a thread, if others would wait."""
+    _aside: ClassVar[Callable[..., Any]]
+    """Calls a function that takes long: in a thread, if others would wait."""
     _drain: ClassVar[Callable[..., Any]]
     _wait: ClassVar[Callable[..., Any]]
     _build_request_auth: Callable[..., httpx2.Auth]
@@ -173,7 +166,7 @@ class _Healing(StandIn):
         request: httpx2.Request = self.origin.build_request(*arguments, **options)
         # The SDKs turn what `send` raises into connection errors and try again; what is raised
         # here, before that, reaches the caller as it is.
-        check_names(name for name, _ in request.headers.raw)
+        check_names(request.headers.raw)
         if HEADER in request.headers:
             parse(request.headers[HEADER])
         keeper = self._keeper
@@ -188,19 +181,6 @@ class _Healing(StandIn):
     @property
     def _keeper(self) -> Keeper | None:
         return LANE.get() or cast("Keeper | None", self.engine.journal)
-
-    def _probe(self, request: httpx2.Request, auth: httpx2.Auth) -> httpx2.Request | None:
-        """Return a copy of a claimed request, for `auth` to add its headers to; `None`: no need.
-
-        Limits and chains are kept by credential, and the key in the request may be a placeholder.
-        The caller's hooks and transports are not run on it: they may count, log or wait.
-        """
-        if type(auth) is httpx2.Auth or not isinstance(request.stream, httpx2.ByteStream):
-            return None  # the base class of `Auth` adds nothing
-        if self.engine.claims(request.method, request.url.path) is None:
-            return None
-        headers, content = request.headers, request.content
-        return httpx2.Request(request.method, request.url, headers=headers, content=content)
 
     def _begin(self, request: httpx2.Request, leaving: httpx2.Request | None) -> Turn | None:
         """Begin a turn for a request that a dialect claims; `None`: send the request as it is."""
@@ -242,46 +222,47 @@ class _Healing(StandIn):
         leaving = yield from self._leaving(request, options)
         given = request.stream
         large = isinstance(given, httpx2.ByteStream) and len(request.content) > _LARGE
-        turn = yield self._apart(partial(self._begin, request, leaving), large)
+        begin = partial(self._begin, request, leaving)
+        turn: Turn | None = (yield partial(self._aside, begin)) if large else begin()
         if turn is None:
-            return (yield self.origin.send(request, stream=stream, **options))
+            return (yield partial(self.origin.send, request, stream=stream, **options))
         send: Callable[..., Any] = partial(self.origin.send, stream=True, **options)
         if (lane := LANE.get()) is not None and turn.asked is not None:
             send = partial(self._method(lane, "send"), turn.asked[1].refused, send)
-        session = self._session(turn, request, self.cookies, send)
+        session: Session = self._session(turn, request, self.cookies, send)
         self.streams.add(weakref.ref(session, self.streams.discard))
         if lane is not None:
             lane.session = session
         kept: TurnLog | None = None
         if (keeper := self._keeper) is None:
-            response = yield session.open()
+            response = yield from session.opening()
         else:
-            kept = yield self._begin_turn(keeper, turn, request.url.path)
+            kept = yield partial(self._begin_turn, keeper, turn, request.url.path)
             response = yield from self._journaled(session, turn, kept)
         if not stream:
             try:
                 if _gathers(request, response):
-                    yield self._drain(response)
+                    yield partial(self._drain, response)
                     _gathered(request, response, kept)
-                yield self._method(response, "read")()
+                yield self._method(response, "read")
             except TruncatedAnswerError as error:
-                yield self._method(response, "close")()
+                yield self._method(response, "close")
                 _Refused.make(response, error)
             except BaseException:
-                yield self._method(response, "close")()
+                yield self._method(response, "close")
                 raise
         return response
 
-    def _journaled(self, session: Any, turn: Turn, kept: TurnLog | None) -> Steps:
+    def _journaled(self, session: Session, turn: Turn, kept: TurnLog | None) -> Steps:
         """Open a turn; its answer is recorded in a journal if `kept` is not `None`."""
         session.played = first_attempt(kept) or session.played
         try:
-            response = yield session.open()
+            response = yield from session.opening()
             if kept is not None and response.stream is session:
                 response.stream = self._recorded(session, turn, kept)
             elif kept is not None and is_recorded(kept, response):
-                body = yield self._method(response, "read")()
-                yield self._wait(kept.keep(body))
+                body = yield self._method(response, "read")
+                yield partial(self._wait, kept.keep(body))
         except BaseException:
             if kept is not None:
                 kept.leave()
@@ -289,19 +270,29 @@ class _Healing(StandIn):
         return response
 
     def _leaving(self, request: httpx2.Request, options: dict[str, Any]) -> Steps:
-        """Return the request as it leaves the client, or one like it; `None`: auth failed."""
+        """Return the request as it leaves the client, or one like it; `None`: auth failed.
+
+        Limits and chains are kept by credential, and the key in the request may be a placeholder.
+        So the client's auth adds its headers to a copy. The caller's hooks and transports are not
+        run on the copy: they may count, log or wait.
+        """
+        url, body = request.url, request.stream
         try:
             auth = self._build_request_auth(request, options.get("auth", httpx2.USE_CLIENT_DEFAULT))
-            if (probe := self._probe(request, auth)) is None:
+            if type(auth) is httpx2.Auth or not isinstance(body, httpx2.ByteStream):
+                return request  # the base class of `Auth` adds nothing
+            if self.engine.claims(request.method, url.path) is None:
                 return request
+            headers, content = request.headers, request.content
+            probe = httpx2.Request(request.method, url, headers=headers, content=content)
             flow = self._method(auth, "sync_auth_flow")(probe)
             try:
-                leaving = yield self._method(flow, "send")(None)
+                leaving = yield partial(self._method(flow, "send"), None)
                 while leaving is not probe and leaving.url != probe.url:  # a request for a token
-                    answer = yield self.origin.send(leaving, auth=None)
-                    leaving = yield self._method(flow, "send")(answer)
+                    answer = yield partial(self.origin.send, leaving, auth=None)
+                    leaving = yield partial(self._method(flow, "send"), answer)
             finally:
-                yield self._method(flow, "close")()
+                yield self._method(flow, "close")
         except Exception:  # it fails again when the request is sent, and is raised there
             logger.info(_NO_AUTH, exc_info=True)
             return None
@@ -350,7 +341,7 @@ class HealingClient(_Healing, httpx2.Client):
     _a = ""
     _session, _recorded = HealedStream, JournaledStream
     _begin_turn, _wait = staticmethod(begin_turn), staticmethod(wait)
-    _apart, _drain = staticmethod(_at_once), staticmethod(_drained)
+    _aside, _drain = staticmethod(at_once), staticmethod(_drained)
 
     def send(
         self, request: httpx2.Request, *, stream: bool = False, **options: Any
@@ -386,7 +377,7 @@ class AsyncHealingClient(_Healing, httpx2.AsyncClient):
     _a = "a"
     _session, _recorded = AsyncHealedStream, AsyncJournaledStream
     _begin_turn, _wait = staticmethod(begin_turn_async), staticmethod(_written)
-    _apart, _drain = staticmethod(_in_thread), staticmethod(_adrained)
+    _aside, _drain = staticmethod(to_thread.run_sync), staticmethod(_adrained)
 
     async def send(
         self, request: httpx2.Request, *, stream: bool = False, **options: Any

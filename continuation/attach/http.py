@@ -14,30 +14,18 @@ import sys
 import threading
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from functools import partial
 from typing import Any, cast
 
 import anyio
 import httpx2
-from anyio import from_thread
+from anyio import from_thread, to_thread
 from anyio.lowlevel import checkpoint, current_token
 
-from continuation.attach.session import CLOSED, Session, begin
+from continuation.attach.session import AT_ONCE, Session, begin
+from continuation.attach.steps import at_once, awaited, called
 from continuation.attach.total_timeout import until
-from continuation.engine.commands import (
-    Command,
-    Consult,
-    Emit,
-    Read,
-    Reply,
-    Send,
-    StreamBody,
-    Wait,
-    Work,
-)
-from continuation.types import Head
-
-_AT_ONCE = 32_768
-"""Below this size in bytes `Work` takes milliseconds and is done without a thread."""
+from continuation.engine.commands import Consult, Emit, StreamBody
 
 
 def _bare_stream(response: httpx2.Response) -> Any:
@@ -59,11 +47,6 @@ def _wake(response: httpx2.Response) -> None:
         if response.http_version.startswith("HTTP/1"):
             line = response.extensions["network_stream"].get_extra_info("socket")
             line.shutdown(socket.SHUT_RDWR)
-
-
-def _within(seconds: float | None) -> contextlib.AbstractContextManager[object]:
-    """Return a context that raises `TimeoutError` after `seconds`; `None`: it never does."""
-    return contextlib.nullcontext() if seconds is None else anyio.fail_after(seconds)
 
 
 async def _shut(response: httpx2.Response) -> None:
@@ -101,7 +84,7 @@ async def _decoded(response: httpx2.Response) -> AsyncIterator[bytes]:
     """Yield the decoded bytes of a response, and let other tasks run: little may become much."""
     async for chunk in response.aiter_bytes():
         yield chunk
-        if len(chunk) >= _AT_ONCE:
+        if len(chunk) >= AT_ONCE:
             await checkpoint()
 
 
@@ -118,41 +101,8 @@ class HealedStream(Session, httpx2.SyncByteStream):
 
     _chunks: Iterator[bytes] | None = None
     """The live response's chunks, while they are being read."""
-
-    def open(self) -> httpx2.Response:
-        """Send the caller's request; return its response, with this stream in it if we heal it."""
-        while isinstance(command := self._next(), (Send, Read, Wait, Work)):
-            self._reply = self._perform(command)
-        if (response := self._opened(command)) is not None:
-            return response
-        self._drop()
-        if self._closed:
-            raise RuntimeError(CLOSED)
-        return cast("httpx2.Response", self._send(self._request))
-
-    def _perform(self, command: Command) -> Reply:
-        try:
-            if isinstance(command, Send):
-                made = self._prepare(command)
-                if isinstance(made, httpx2.Request) and self._prepared and not self._own:
-                    self._prepared.again(made)
-                live = made if isinstance(made, httpx2.Response) else self._send(made)
-                self._live = live
-                return Head(live.status_code, dict(live.headers.items()))
-            if isinstance(command, Read) and self._live is not None:
-                with self._bound(self._live):
-                    return self._read_whole(self._live)
-            if isinstance(command, Wait):
-                self._wake.wait(command.seconds)
-            if isinstance(command, Consult) and command.seconds is not None:
-                done = threading.Event()
-                begin(command, done.set)
-                return None if done.wait(command.seconds) else TimeoutError()
-            if isinstance(command, Work):
-                command.do()
-        except Exception as error:
-            self._error = error
-        return self._error
+    _aside = staticmethod(at_once)
+    _interruptible = staticmethod(contextlib.nullcontext[None])
 
     def __iter__(self) -> Iterator[bytes]:
         while (command := self._next()) is not None:
@@ -164,7 +114,7 @@ class HealedStream(Session, httpx2.SyncByteStream):
                 if self._until is not None and not live.http_version.startswith("HTTP/1"):
                     self._chunks = chunks = self._hurried(chunks, live.request)
                 try:
-                    with self._bound(live):
+                    with self._in_time(live):
                         for chunk in chunks:
                             if shown := take(chunk):
                                 yield shown
@@ -180,17 +130,24 @@ class HealedStream(Session, httpx2.SyncByteStream):
             elif isinstance(command, Emit):
                 yield command.data
             else:
-                self._reply = self._perform(command)
+                self._reply = called(self._performing(command))
         self._drop()
 
     def _read_whole(self, live: httpx2.Response) -> bytes:
-        """Read the whole body of a response, as its `read` does, if it is not too large."""
         if not live.is_closed:
-            add, body = self._adder()
+            body = bytearray()
             for chunk in live.iter_bytes():
-                add(chunk)
+                self._add(chunk, body)
             live.__dict__["_content"] = bytes(body)
         return live.read()
+
+    def _sleep(self, seconds: float) -> None:
+        self._wake.wait(seconds)
+
+    def _ask(self, command: Consult, seconds: float) -> TimeoutError | None:
+        done = threading.Event()
+        begin(command, done.set)
+        return None if done.wait(seconds) else TimeoutError()
 
     def _hurried(self, chunks: Iterator[bytes], sent: httpx2.Request) -> Generator[bytes]:
         """Yield the chunks; before each, lower the read timeout to the time left.
@@ -207,9 +164,12 @@ class HealedStream(Session, httpx2.SyncByteStream):
                 return
 
     @contextlib.contextmanager
-    def _bound(self, live: httpx2.Response) -> Generator[None]:
-        """Abort a response when its attempt's time is up, even if bytes keep arriving slowly."""
-        if self._left is None:
+    def _in_time(self, live: httpx2.Response | None) -> Generator[None]:
+        """Abort a response when its attempt's time is up, even if bytes keep arriving slowly.
+
+        Before there is one (`None`) the timeouts of the request bound it.
+        """
+        if self._left is None or live is None:
             yield
             return
 
@@ -252,50 +212,8 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
     """Around the command being performed; `aclose` cancels it."""
     _reading: weakref.ref[AsyncIterator[bytes]] | None = None
     """The iterator that is under way."""
-
-    async def open(self) -> httpx2.Response:
-        """Send the caller's request; return its response, with this stream in it if we heal it."""
-        while isinstance(command := self._next(), (Send, Read, Wait, Work)):
-            self._reply = await self._perform(command)
-        if (response := self._opened(command)) is not None:
-            return response
-        await self._drop()
-        if self._closed:
-            raise RuntimeError(CLOSED)
-        return cast("httpx2.Response", await self._send(self._request))
-
-    async def _perform(self, command: Command) -> Reply:
-        with anyio.CancelScope() as self._scope:
-            try:
-                if isinstance(command, Send):
-                    made = self._prepare(command)
-                    with _within(self._left):
-                        if isinstance(made, httpx2.Request) and self._prepared and not self._own:
-                            await self._prepared.again(made)
-                        live = made if isinstance(made, httpx2.Response) else await self._send(made)
-                    self._live = live
-                    return Head(live.status_code, dict(live.headers.items()))
-                if isinstance(command, Read) and self._live is not None:
-                    with _within(self._left):
-                        return await self._read_whole(self._live)
-                if isinstance(command, Wait):
-                    await anyio.sleep(command.seconds)
-                if isinstance(command, Consult) and command.seconds is not None:
-                    done, loop = anyio.Event(), current_token()
-                    begin(command, lambda: from_thread.run_sync(done.set, token=loop))
-                    with anyio.move_on_after(command.seconds):
-                        await done.wait()
-                    return None if done.is_set() else TimeoutError()
-                if isinstance(command, Work):
-                    if command.size < _AT_ONCE:
-                        command.do()
-                    else:
-                        await anyio.to_thread.run_sync(command.do, abandon_on_cancel=True)
-            except Exception as error:
-                self._error = error
-            finally:
-                self._scope = None
-        return self._error
+    _aside = staticmethod(partial(to_thread.run_sync, abandon_on_cancel=True))
+    _sleep = staticmethod(anyio.sleep)
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         # One for all who ask: behind `[DONE]` the SDK of OpenAI reads on by another way, to the end
@@ -327,16 +245,35 @@ class AsyncHealedStream(Session, httpx2.AsyncByteStream):
             elif isinstance(command, Emit):
                 yield command.data
             else:
-                self._reply = await self._perform(command)
+                self._reply = await awaited(self._performing(command))
         await self._drop()
 
     async def _read_whole(self, live: httpx2.Response) -> bytes:
         if not live.is_closed:
-            add, body = self._adder()
+            body = bytearray()
             async for chunk in _decoded(live):
-                add(chunk)
+                self._add(chunk, body)
             live.__dict__["_content"] = bytes(body)
         return await live.aread()
+
+    async def _ask(self, command: Consult, seconds: float) -> TimeoutError | None:
+        done, loop = anyio.Event(), current_token()
+        begin(command, lambda: from_thread.run_sync(done.set, token=loop))
+        with anyio.move_on_after(seconds):
+            await done.wait()
+        return None if done.is_set() else TimeoutError()
+
+    @contextlib.contextmanager
+    def _interruptible(self) -> Generator[None]:
+        with anyio.CancelScope() as self._scope:
+            try:
+                yield
+            finally:
+                self._scope = None
+
+    def _in_time(self, live: httpx2.Response | None) -> contextlib.AbstractContextManager[object]:
+        left = self._left
+        return contextlib.nullcontext() if left is None else anyio.fail_after(left)
 
     def _bytes_of(self, live: httpx2.Response) -> AsyncIterator[bytes]:
         stream = _bare_stream(live)

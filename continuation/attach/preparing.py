@@ -10,10 +10,10 @@ before, and a function that prepares another request. `Session` uses both.
 from __future__ import annotations
 
 import copy
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from functools import partial, wraps
 from typing import Any, NamedTuple, cast
 
 import httpx2
@@ -56,7 +56,7 @@ def follow(client: Any) -> None:
 
     def options(given: Any) -> Steps:
         before = copy.copy(given)
-        prepared = yield prepare_options(given)
+        prepared = yield partial(prepare_options, given)
         _options.set(before if _fresh(before, prepared) else None)
         return prepared
 
@@ -65,15 +65,15 @@ def follow(client: Any) -> None:
         before = _options.get()
         _options.set(None)
         Preparation.note(made, lambda other: drive(again(other, before)))
-        yield prepare_request(made)
+        yield partial(prepare_request, made)
 
     def again(other: httpx2.Request, before: Any) -> Steps:
         if before is not None:
-            prepared = yield prepare_options(copy.copy(before))
+            prepared = yield partial(prepare_options, copy.copy(before))
             other.headers.update(_fresh(before, prepared))
-        yield prepare_request(other)
+        yield partial(prepare_request, other)
         if other.headers.get("authorization") == _STAND_IN:
-            token = yield _exchanged(client, other)
+            token = yield partial(_exchanged, client, other)
             other.headers["authorization"] = f"Bearer {token}"
 
     def hooked(steps: Callable[[Any], Steps]) -> Callable[[Any], Any]:
@@ -87,7 +87,7 @@ def carry(client: Any, on_copy: Callable[[Any, dict[str, Any]], None]) -> None:
     """Call `on_copy` with each later copy of a client and the keywords that the copy was given."""
     plain = client.copy
 
-    @functools.wraps(plain)
+    @wraps(plain)
     def copied(**given: Any) -> Any:
         other = plain(**given)
         on_copy(other, given)

@@ -9,12 +9,15 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, cast
 
 import httpx2
 
 from continuation.attach.journaled import FOREIGN_ANSWER, GATHERED, ReplayedAnswer
 from continuation.attach.preparing import KEY, Preparation
+from continuation.attach.steps import Steps
 from continuation.engine.commands import (
     Attach,
     Command,
@@ -22,13 +25,16 @@ from continuation.engine.commands import (
     Emit,
     PassRest,
     Raise,
+    Read,
     Reply,
     Send,
     StreamBody,
+    Wait,
+    Work,
 )
 from continuation.engine.turn import Engine, Turn
 from continuation.providers.contract import Feed
-from continuation.types import AttemptResult, Enough, Outcome, Outgoing, Request
+from continuation.types import AttemptResult, Enough, Head, Outcome, Outgoing, Request
 
 logger = logging.getLogger("continuation")
 
@@ -38,6 +44,8 @@ _BODY_BOUND = (
 )
 """Headers that describe one body, or identify one request: wrong in a later attempt."""
 
+AT_ONCE = 32_768
+"""Below this size in bytes `Work` takes milliseconds and is done without a thread."""
 CLOSED = "Cannot send a request, as the client has been closed."
 """The message of httpx2's own error."""
 
@@ -61,10 +69,25 @@ def _too_large(what: str, most: float) -> TooLargeError:
 class Session:
     """One turn in a shell: everything but the I/O.
 
-    A shell asks for the next command (`_next`), performs it, and notes the result in `_reply`; the
-    bytes of a response go through a `_taker`. Neither of the two raises if our own code fails: the
-    answer then ends as it stands (`_break`).
+    A shell asks for the next command (`_next`), drives the steps that carry it out (`_performing`),
+    and notes the result in `_reply`. The bytes of a response go through a `_taker`. Neither of the
+    two raises if our own code fails: the answer then ends with the text that arrived (`_break`).
     """
+
+    # What differs between the shells. In asynchronous code the first five return awaitables.
+    _drop: Callable[[], Any]
+    """Closes the live response."""
+    _read_whole: Callable[[httpx2.Response], Any]
+    """Reads the body of a response, as its `read` does, if it is not too large."""
+    _sleep: Callable[[float], Any]
+    _ask: Callable[[Consult, float], Any]
+    """Asks a store; returns `TimeoutError` if it took longer than so many seconds."""
+    _aside: Callable[[Callable[[], Any]], Any]
+    """Calls a function that takes long: in a thread, if others would wait."""
+    _interruptible: Callable[[], AbstractContextManager[object]]
+    """Returns a context that closing the stream interrupts."""
+    _in_time: Callable[[httpx2.Response | None], AbstractContextManager[object]]
+    """Returns a context that ends with the time of an attempt; in it, a response may be read."""
 
     max_event_bytes: float = 32 << 20
     """Bytes that one event of a stream may have."""
@@ -123,6 +146,47 @@ class Session:
         self._over = False
         # Bytes that would validly end what the caller has; `None`: none are known.
         self._closing: bytes | None = None
+
+    # --- commands ------------------------------------------------------------------------------
+
+    def opening(self) -> Steps:
+        """Send the caller's request; return its response, with this stream in it if we heal it."""
+        while isinstance(command := self._next(), (Send, Read, Wait, Work)):
+            self._reply = yield from self._performing(command)
+        if (response := self._opened(command)) is not None:
+            return response
+        yield self._drop
+        if self._closed:
+            raise RuntimeError(CLOSED)
+        return (yield partial(self._send, self._request))
+
+    def _performing(self, command: Command) -> Steps:
+        """Carry out a command that shows nothing; return the reply to it."""
+        with self._interruptible():
+            try:
+                if isinstance(command, Send):
+                    made = self._prepare(command)
+                    with self._in_time(None):
+                        if isinstance(made, httpx2.Request):
+                            if self._prepared and not self._own:
+                                yield partial(self._prepared.again, made)
+                            made = yield partial(self._send, made)
+                    self._live = live = cast("httpx2.Response", made)
+                    return Head(live.status_code, dict(live.headers.items()))
+                if isinstance(command, Read) and self._live is not None:
+                    with self._in_time(self._live):
+                        return (yield partial(self._read_whole, self._live))
+                if isinstance(command, Wait):
+                    yield partial(self._sleep, command.seconds)
+                elif isinstance(command, Consult) and command.seconds is not None:
+                    return (yield partial(self._ask, command, command.seconds))
+                elif isinstance(command, Work) and command.size < AT_ONCE:
+                    command.do()
+                elif isinstance(command, Work):
+                    yield partial(self._aside, command.do)
+            except Exception as error:
+                self._error = error
+        return self._error
 
     # --- the engine's side ---------------------------------------------------------------------
 
@@ -235,19 +299,11 @@ class Session:
             self._stop()
         raise error
 
-    def _adder(self) -> tuple[Callable[[bytes], None], bytearray]:
-        """Return a function that adds a chunk to a body, and the body.
-
-        The function raises `TooLargeError` for too large a body.
-        """
-        body = bytearray()
-
-        def add(chunk: bytes) -> None:
-            body.extend(chunk)
-            if len(body) > self.max_body_bytes:
-                raise _too_large("the answer", self.max_body_bytes)
-
-        return add, body
+    def _add(self, chunk: bytes, body: bytearray) -> None:
+        """Add a chunk to a body. Raises `TooLargeError` if the body becomes too large."""
+        body += chunk
+        if len(body) > self.max_body_bytes:
+            raise _too_large("the answer", self.max_body_bytes)
 
     def _may_pass(self, result: AttemptResult) -> bool:
         """Whether the rest of a body may pass unread, after the engine was sent its result."""

@@ -6,22 +6,42 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
-Steps = Generator[Any, Any, Any]
-"""Yields what a call returned, an awaitable in asynchronous code; is sent its result."""
+Steps = Generator[Callable[[], Any], Any, Any]
+"""Yields a function without arguments, and is sent its result; in asynchronous code the function
+returns an awaitable of it. What the function raises is raised where it was yielded."""
 
 
 def called(steps: Steps) -> Any:
-    """Drive steps whose calls return their results; return what the steps return."""
-    value = None
-    while True:
-        try:
-            value = steps.send(value)
-        except StopIteration as end:
-            return end.value
+    """Drive steps whose functions return their results; return what the steps return."""
+    resume: Callable[[], Any] = partial(steps.send, None)
+    stopped: StopIteration | None = None
+    try:
+        while True:
+            try:
+                step = resume()
+            except StopIteration as end:
+                return end.value
+            except RuntimeError as error:
+                # A generator turns the `StopIteration` of such a function into this (PEP 479).
+                if stopped is None or error.__cause__ is not stopped:
+                    raise
+                raise stopped from stopped.__cause__
+            try:
+                resume = partial(steps.send, step())
+            except BaseException as error:
+                stopped = error if isinstance(error, StopIteration) else None
+                resume = partial(steps.throw, error)
+    finally:
+        del resume, stopped  # else an error would keep this frame alive, and the frame the error
+
+
+def at_once(function: Callable[[], Any]) -> Any:
+    """Call a function that takes long, where no others would wait."""
+    return function()
 
 
 async def awaited(steps: Steps) -> Any:
-    """Drive steps whose calls return awaitables; an error is raised where the step was yielded."""
+    """Drive steps whose functions return awaitables; return what the steps return."""
     resume: Callable[[], Any] = partial(steps.send, None)
     try:
         while True:
@@ -30,7 +50,7 @@ async def awaited(steps: Steps) -> Any:
             except StopIteration as end:
                 return end.value
             try:
-                resume = partial(steps.send, await step)
+                resume = partial(steps.send, await step())
             except BaseException as error:
                 resume = partial(steps.throw, error)
     finally:

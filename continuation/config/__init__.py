@@ -442,7 +442,7 @@ def take(request: httpx2.Request) -> Mapping[str, Any]:
     that is sent again keeps the keys of its header.
     Raises `ValueError` naming header, key, value and what is possible.
     """
-    check_names(name for name, _ in request.headers.raw)
+    check_names(request.headers.raw)
     keys: Mapping[str, Any] | None = request.extensions.get(HEADER)
     if HEADER in request.headers:
         keys = parse(request.headers[HEADER])
@@ -451,9 +451,9 @@ def take(request: httpx2.Request) -> Mapping[str, Any]:
     return {**_current.get(), **keys} if keys else _current.get()
 
 
-def check_names(headers: Iterable[bytes]) -> None:
+def check_names(headers: Iterable[tuple[bytes, bytes]]) -> None:
     """Raise `ValueError` if a header's name is a misspelling of `x-continuation` or its kin."""
-    for raw in headers:
+    for raw, _ in headers:
         if raw[:3].lower() == b"x-c" and (name := raw.decode("latin-1").lower()) not in HEADERS:
             near = difflib.get_close_matches(name, HEADERS, n=1, cutoff=0.85)
             if near or name.startswith("x-contin"):

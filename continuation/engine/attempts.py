@@ -21,15 +21,16 @@ from continuation.engine.commands import Command, Consult, Read, Reply, Script, 
 from continuation.engine.sending import (
     HISTORY_STATUSES,
     MOMENTARY,
+    REMEDIES,
+    RETRIES,
+    STARTS,
     Remedy,
     RemedyFacts,
     Retry,
     RetryFacts,
     Start,
     StartFacts,
-    remedy,
-    retry,
-    start,
+    choose,
 )
 from continuation.engine.table import Action
 from continuation.engine.waits import pause
@@ -150,7 +151,7 @@ class Attempts:
             from_ceiling=policy.initial_limit == "ceiling",
             remembered=policy.remember_limit and self.learned.knows(self.key),
         )
-        first = start(facts)
+        first = choose(STARTS, facts).then
         raised = (yield from self._raised_first()) if first is Start.RAISE else None
         if first is Start.LOWER and lowered is not None:
             reply = yield from self._lowered(lowered)
@@ -222,10 +223,12 @@ class Attempts:
         reply = yield from send(
             ledger, outgoing, Mode.FIRST, limit, budget.seconds_left, bounded=gathers
         )
-        facts = RemedyFacts(status=_status(reply), raised=True, gathers=gathers)
-        if isinstance(reply, Head) and remedy(facts).then is Remedy.READ:
+        if not isinstance(reply, Head):
+            return reply
+        facts = RemedyFacts(status=reply.status, raised=True, gathers=gathers)
+        if choose(REMEDIES, facts).then is Remedy.READ:
             return (yield from self._raise_refused(facts, reply, limit, own))
-        self.gathered = gathers and isinstance(reply, Head) and reply.ok and not reply.is_json
+        self.gathered = gathers and reply.ok and not reply.is_json
         return reply
 
     def _raise_refused(
@@ -248,7 +251,7 @@ class Attempts:
             spare=spare,
             corrects=taught and corrected > (self.request.limit or 0),
         )
-        then = remedy(facts).then
+        then = choose(REMEDIES, facts).then
         ledger.record(error=error.error)
         if then is Remedy.REPAIR_RAISED and repaired is not None:
             own = self._adopt(repaired)
@@ -273,8 +276,10 @@ class Attempts:
 
         `ours`: if its answer is truncated, the turn will complete it.
         """
-        facts = RemedyFacts(status=_status(reply))
-        if not isinstance(reply, Head) or remedy(facts).then is not Remedy.READ:
+        if not isinstance(reply, Head):
+            return reply
+        facts = RemedyFacts(status=reply.status)
+        if choose(REMEDIES, facts).then is not Remedy.READ:
             return reply
         body = yield Read()
         if not isinstance(body, bytes):
@@ -295,7 +300,7 @@ class Attempts:
             consumed=error.kind is ErrorKind.LIMIT_CONSUMED,
             below=below,
         )
-        row = remedy(facts)
+        row = choose(REMEDIES, facts)
         if row.then is Remedy.PASS_ON:
             self.refusal = self.request.label(reply, body)
             return reply
@@ -328,7 +333,7 @@ class Attempts:
                 timely=seconds is not None,
                 chosen=False,
             )
-            if retry(facts) is not Retry.WAIT or seconds is None:
+            if choose(RETRIES, facts).then is not Retry.WAIT or seconds is None:
                 return reply
             yield from self._wait(error, seconds)
             self.recorder.ledger.record(error=error.error)
@@ -417,7 +422,7 @@ class Attempts:
             seconds = self._pause(reply, error, tries)
             facts = RetryFacts(
                 error_kind=error.kind,
-                status=_status(reply),
+                status=reply.status if isinstance(reply, Head) else 0,
                 spent=budget.spent,
                 lessons=lessons > 0,
                 quota=budget.quota(error, limit),
@@ -429,7 +434,7 @@ class Attempts:
                 stepped=budget.steps < LESSONS,
                 smaller=budget.smaller(limit, anew=anew),
             )
-            then = retry(facts)
+            then = choose(RETRIES, facts).then
             if then in {Retry.STEP_DOWN, Retry.SETTLE}:
                 budget.step_down(limit)
             if then in {Retry.STOP, Retry.SETTLE}:
@@ -510,8 +515,3 @@ class Attempts:
         seconds = pause(self.policy, {}, max(0, tries - 1))
         if seconds:
             yield Wait(max(0.0, min(seconds, self.budget.patience)))
-
-
-def _status(reply: Reply) -> int:
-    """Return the status of a response; 0: none arrived."""
-    return reply.status if isinstance(reply, Head) else 0

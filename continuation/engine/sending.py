@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, TypeVar
@@ -16,6 +17,7 @@ from typing import Generic, TypeVar
 from continuation.engine.table import Action, When, first_fit
 from continuation.types import ErrorKind, Way
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -28,6 +30,11 @@ class Choice(Generic[T_co]):
     when: When = field(kw_only=True)
     either: tuple[When, ...] = field(default=(), kw_only=True)
     """If there are alternatives, one of them must fit as well."""
+
+
+def choose(rows: Sequence[Choice[T]], facts: object) -> Choice[T]:
+    """Return the first row of a table that fits the facts. In each table here one always fits."""
+    return first_fit(rows, facts)[0]
 
 
 LIMIT_STATUSES = frozenset({400, 402, 413, 422})
@@ -86,11 +93,6 @@ STARTS: tuple[Choice[Start], ...] = (
         when={}),
 )
 # fmt: on
-
-
-def start(facts: StartFacts) -> Start:
-    """Return how the first attempt is sent."""
-    return first_fit(STARTS, facts)[0].then
 
 
 # --- what happens if the caller's own request is refused? --------------------
@@ -171,11 +173,6 @@ REMEDIES: tuple[Choice[Remedy], ...] = (
         when={}),
 )
 # fmt: on
-
-
-def remedy(facts: RemedyFacts) -> Choice[Remedy]:
-    """Return the row that says what is done about the response to a first attempt."""
-    return first_fit(REMEDIES, facts)[0]
 
 
 # --- what happens if a later attempt fails? --------------------
@@ -261,11 +258,6 @@ RETRIES: tuple[Choice[Retry], ...] = (
 # fmt: on
 
 
-def retry(facts: RetryFacts) -> Retry:
-    """Return what is done after an attempt failed."""
-    return first_fit(RETRIES, facts)[0].then
-
-
 # --- how does a recovery ask? --------------------
 
 
@@ -303,11 +295,6 @@ WAYS: tuple[Choice[Way], ...] = (
         when={}),
 )
 # fmt: on
-
-
-def ask_by(facts: WayFacts) -> Way:
-    """Return how a recovery asks the model to continue."""
-    return first_fit(WAYS, facts)[0].then
 
 
 # --- which part of a call is requested next? --------------------
@@ -363,8 +350,3 @@ PARTS: tuple[Choice[NextPart], ...] = (
         when={}),
 )
 # fmt: on
-
-
-def next_part(facts: PartFacts) -> NextPart:
-    """Return what is done next to complete a call."""
-    return first_fit(PARTS, facts)[0].then

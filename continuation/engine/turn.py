@@ -47,7 +47,7 @@ from continuation.engine.commands import (
     Script,
     StreamBody,
 )
-from continuation.engine.sending import NextPart, PartFacts, WayFacts, ask_by, next_part
+from continuation.engine.sending import PARTS, WAYS, NextPart, PartFacts, WayFacts, choose
 from continuation.engine.table import (
     Action,
     Again,
@@ -528,7 +528,7 @@ class Turn:
             prefilled=self._prefilled,
             made_progress=held.made_progress,
         )
-        if (way := ask_by(facts)) is Way.RETRY_SMALLER:
+        if (way := choose(WAYS, facts).then) is Way.RETRY_SMALLER:
             prompt = cut_call_guidance(*answer.cut_call)
         else:
             cause = Cause.DROP if action is Action.RESUME else Cause.LENGTH
@@ -571,7 +571,7 @@ class Turn:
                 members_missing=missing is not None,
                 spent=self._attempts.budget.spent,
             )
-            part = next_part(facts)
+            part = choose(PARTS, facts).then
             if part is NextPart.TEXT:
                 yield from self._request_text(completion, limit)
                 missing, text_requested = completion.missing(schema), True

@@ -16,6 +16,7 @@ import httpx2
 from continuation.attach.http import AsyncHealedStream
 from continuation.attach.journaled import AsyncJournaledStream, TurnLog, first_attempt
 from continuation.attach.session import TooLargeError, as_stream
+from continuation.attach.steps import awaited
 from continuation.config import HEADER, check_names, parse
 from continuation.engine.turn import Turn
 from continuation.gateway import verbatim
@@ -189,7 +190,7 @@ class GatewayTurn:
         """Return the policies in the request's `x-continuation` header; raises `GatewayError`."""
         header = self._caller.named.get(HEADER.encode())
         try:
-            check_names(self._caller.named)
+            check_names(self._caller.headers)
             if header is None:
                 return {}
             override = parse(header.decode("latin-1"))
@@ -278,7 +279,7 @@ class GatewayTurn:
         stream: httpx2.AsyncByteStream = healed
         try:
             try:
-                response = await healed.open()
+                response = await awaited(healed.opening())
             except Exception as error:
                 raise failed(error) from error
             if response.stream is not healed:

@@ -46,11 +46,12 @@ occur again by chance. Log odds (`evidence.odds`) weigh a repetition by bits, le
 back to its start, with weights fitted on real texts. A preamble has no points: it is proven or
 kept. The first finding that reaches its own threshold is taken; they are not added up.
 
-How it is called. `Judge.look` is a pure function of the head; `None` means "call again with more of
-it". More is asked for only while a longer head could change the finding: the words so far occur in
-the text near its end or at its top, so that an echo may be arriving, or they could be the start of
-a preamble or of a fence line. With `final` it must decide by what there is. What is known about the
-text before, whatever the head is, is an `EarlierText`; the checks of one head are a `Judgement`.
+How it is called. `Judgement.look` is a pure function of the head; `None` means "call again with
+more of it". More is asked for only while a longer head could change the finding: the words so far
+occur in the text near its end or at its top, so that an echo may be arriving, or they could be the
+start of a preamble or of a fence line. With `final` it must decide by what there is. What is known
+about the text before, whatever the head is, is an `EarlierText`; the checks of one head are a
+`Judgement`.
 """
 
 from __future__ import annotations
@@ -189,17 +190,12 @@ class _MoreNeededError(Exception):
 
 
 class Judge:
-    """Reads the head of a later attempt against the text before it."""
+    """Recognizes an attempt that only repeats earlier text, and an opening that is no text."""
 
-    def __init__(self, before: str, anchor: str | None) -> None:
-        self._before = EarlierText(before, anchor)
-        self._cut = self._before.cut
-        self.text = self._before.text
-        """The text before, without the sign (U+FFFD) of half a character at its end."""
-
-    def look(self, head: str, *, final: bool) -> Finding | None:
-        """Return the finding about `head`; `None`: more is needed, which `final` rules out."""
-        return Judgement(self._before, final=final).look(head)
+    def __init__(self, before: EarlierText) -> None:
+        self._before = before
+        self._cut = before.cut
+        self._text = before.text
 
     def adds_nothing(self, head: str, stop: str) -> Finding | None:
         """Return the finding that a whole attempt brings nothing new; `None`: it does.
@@ -209,12 +205,12 @@ class Judge:
         """
         if only_says_complete(self._cut, head):
             return Finding(SeamKind.COMPLETE, len(head), 4.0)
-        if head.strip() == self.text.strip() and novelty("", head) >= _ALL_BITS:
+        if head.strip() == self._text.strip() and novelty("", head) >= _ALL_BITS:
             return Finding(SeamKind.RESTART, len(head), 6.0)
         parted = self._before.anchor[len(head) :]
         if not parted or not self._before.anchor.startswith(head) or is_run(head):
             return None
-        if novelty(self.text.removesuffix(parted), head, enough=_BARE_BITS) < _BARE_BITS:
+        if novelty(self._text.removesuffix(parted), head, enough=_BARE_BITS) < _BARE_BITS:
             return None
         back = len(parted) if stop and stop.startswith(parted) else 0
         return Finding(SeamKind.ECHO, len(head), 4.0, back=back)
@@ -225,13 +221,13 @@ class Judge:
             body = head[at:]
             if len(body) < 2 * _PROBE or is_run(body) or novelty("", body) < _ALL_BITS:
                 continue
-            if self._before.unsure_in_run(body, len(self.text)):
+            if self._before.unsure_in_run(body, len(self._text)):
                 continue
             # Prefer a replay from the top of the text, then one from near its end.
-            place = len(self.text) - len(self.text.lstrip())
-            if not self.text.startswith(body, place):
+            place = len(self._text) - len(self._text.lstrip())
+            if not self._text.startswith(body, place):
                 near = self._before.tail.find(body)
-                place = len(self.text) - len(self._before.tail) + near if near >= 0 else -1
+                place = len(self._text) - len(self._before.tail) + near if near >= 0 else -1
             if place >= 0 and self._is_before_replay(head[:at], place):
                 return at, place
         return None
@@ -250,7 +246,7 @@ class Judge:
     def _is_new_line(self, opening: str) -> bool:
         """Whether the last line of an opening, if any, is not one of the text."""
         last = opening.rstrip().rpartition("\n")[2]
-        return not last or last not in self.text
+        return not last or last not in self._text
 
     def _starts(self, head: str) -> list[int]:
         lead = len(head) - len(head.lstrip())

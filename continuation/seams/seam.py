@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from math import exp
 from typing import Final
 
-from continuation.seams.judge import Finding, Judge, SeamKind
+from continuation.seams.earlier import EarlierText
+from continuation.seams.judge import Finding, Judge, Judgement, SeamKind
 from continuation.seams.preamble import may_begin_words
 from continuation.seams.text import common_prefix, is_run
 
@@ -74,9 +75,11 @@ class Seam:
         self._hold = hold + known
         looks = sorted({0, *_LOOKS, known, known + 24})
         self._looks = [*looks[1 : bisect_left(looks, self._hold)], self._hold]
-        self._judge = Judge(before, anchor)
-        self._again: Replay | None = Replay(anchor) if anchor else None
-        """The anchor, as long as what follows the first copy of it may be a second one."""
+        self._earlier = EarlierText(before, anchor)
+        self._judge = Judge(self._earlier)
+        self._anchor = anchor or ""
+        self._follows: str | None = None
+        """What follows the anchor, as long as it may be a second copy of it."""
         thinks = prefilled is None and before.lstrip().startswith(_THOUGHTS[0])
         self._thoughts = _Thoughts() if thinks and _THOUGHTS[1] in before else None
         """Leaves thoughts out, where the text began with some and this attempt may as well."""
@@ -150,7 +153,7 @@ class Seam:
     def _find(self, *, final: bool) -> Finding | None:
         if self._prefilled is not None:
             return _after_prefill(self._before, self._prefilled, self._head, final=final)
-        return self._judge.look(self._head, final=final)
+        return Judgement(self._earlier, final=final).look(self._head)
 
     def _replays(self) -> bool:
         """Whether a head of the greatest length repeats earlier text; then follow the replay."""
@@ -159,7 +162,7 @@ class Seam:
         elif place := self._judge.replays(self._head):
             at, start = place
             self._opening = self._head[:at]
-            self._replay = Replay(self._judge.text, start, start + len(self._head) - at)
+            self._replay = Replay(self._earlier.text, start, start + len(self._head) - at)
         return self._replay is not None
 
     # While a replay of the earlier text is followed ----------------------------------------
@@ -208,19 +211,19 @@ class Seam:
             confidence=round(1 / (1 + exp(-max(-20.0, min(20.0, found.odds)))), 4),
         )
         self._fence = "" if found.own_fence else None
+        self._follows = "" if found.kind is SeamKind.ANCHOR else None
         return self._pass(found.insert + rest)
 
     def _pass(self, text: str) -> str:
-        if self._again is not None and self.verdict is not None:
-            self._note_second_anchor(self._again, self.verdict, text)
+        if self._follows is not None and self.verdict is not None:
+            self._note_second_anchor(self._follows + text, self.verdict)
         return text if self._fence is None else self._without_own_fence(self._fence + text)
 
-    def _note_second_anchor(self, again: Replay, verdict: Verdict, text: str) -> None:
+    def _note_second_anchor(self, follows: str, verdict: Verdict) -> None:
         """Take the anchor for no proof if it was repeated twice: one may be the text's own."""
-        again.feed(text)
-        if verdict.kind is not SeamKind.ANCHOR or again.done or again.lost:
-            self._again = None
-        if verdict.kind is SeamKind.ANCHOR and again.done:
+        again = follows.startswith(self._anchor)
+        self._follows = follows if self._anchor.startswith(follows) and not again else None
+        if again:
             self.verdict = replace(verdict, kind=SeamKind.ASSUMED, confidence=0.5)
 
     def _without_own_fence(self, held: str) -> str:

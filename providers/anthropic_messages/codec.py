@@ -268,16 +268,13 @@ class _Writer(Writer):
     def closing(self, blocks: Sequence[Block], delta: Json) -> bytes:
         is_open = blocks and not blocks[-1].done
         stop = self.stop(len(blocks) - 1, blocks[-1]) if is_open else b""
-        return self._due + stop + self._ending(delta, {"output_tokens": 0})
+        return stop + self.end(blocks, delta, {"output_tokens": 0})
 
     def end(self, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
-        return self._due + self._ending(delta, usage)
-
-    def _ending(self, delta: Json, usage: Json) -> bytes:
         ending = {"stop_sequence": None, **delta}
         beside = as_json(ending.pop(_BESIDE, None))
         last = _event({"type": "message_delta", "delta": ending, "usage": usage, **beside})
-        return last + _event(ENDED)
+        return self._due + last + _event(ENDED)
 
     def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> Json:
         codec = MessagesCodec()

@@ -17,7 +17,16 @@ from continuation.providers.anthropic_messages.shape import MessagesShape
 from continuation.providers.contract import Dialect, Grammar, SdkDriver
 from continuation.providers.contract import MessageBuilder as Turn
 from continuation.providers.request import BaseRequest, alternate, read_body, segment
-from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request, Untouched
+from continuation.types import (
+    ClassifiedError,
+    ErrorKind,
+    Head,
+    Json,
+    Outgoing,
+    Request,
+    Untouched,
+    short,
+)
 from continuation.wire.blocks import SERVER_CALLS, TEXT, THINKING, TOOL_CALL
 from continuation.wire.errors import label_of, message_of, word
 from continuation.wire.json_values import as_int, as_json, as_text
@@ -62,7 +71,7 @@ class MessagesRequest(BaseRequest):
         # Clouds that have the model's name in the path, and no models endpoint.
         self._cloud = _VERTEX.search(request.path) or _BEDROCK.search(request.path)
         if self._cloud:
-            self.model = self._cloud[1]
+            self.model = short(self._cloud[1])
             self._stream_path = partial(re.compile(r":rawPredict$").sub, ":streamRawPredict")
         if self._cloud and self._cloud.re is _BEDROCK:
             self.streamed, self.stream_key = self._cloud[2] is not None, ""

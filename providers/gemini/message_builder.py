@@ -53,7 +53,7 @@ class GeminiMessageBuilder(MessageBuilder):
         def look(chunk: bytes) -> bytes:
             if self._first is None and _OPENING.match(replay.raw) is not None:
                 # The body is an array: its elements are passed on like events.
-                self._gemini.array = self._streamed = True
+                self._gemini.array = True
                 self._first = FirstArray(self._codec, replay, Gate(self._policy))
             return feed(chunk) if self._first is None else self._first.feed(chunk)
 

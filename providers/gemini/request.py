@@ -26,7 +26,7 @@ from continuation.providers.gemini.message_builder import GeminiMessageBuilder
 from continuation.providers.gemini.parts import joined, spoken
 from continuation.providers.gemini.shape import GeminiShape
 from continuation.providers.request import BaseRequest, alternate, read_body, segment
-from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
+from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request, short
 from continuation.wire import sse
 from continuation.wire.errors import label_of, message_of
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps
@@ -66,7 +66,7 @@ class GenerateRequest(BaseRequest):
     def __init__(self, request: Request, body: Json, codec: GeminiCodec | None = None) -> None:
         super().__init__(request, body)
         found = _PATH.search(request.path)
-        self.model = found["model"] if found else ""
+        self.model = short(found["model"]) if found else ""
         self.streamed = found is not None and found["verb"] == "streamG"
         self._config = _Setting(body, "generationConfig")
         self.limit = as_int(self._config.get("maxOutputTokens"))

@@ -10,7 +10,7 @@ from typing import Final
 from continuation.providers.openai_common import errors
 from continuation.providers.openai_common.vendors import profile
 from continuation.providers.request import BaseRequest
-from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
+from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request, short
 
 _DEPLOYMENT = re.compile(r"/deployments/([^/]+)/(?:chat/completions|responses)/?$")  # Azure
 _UNARY = 21_333
@@ -49,7 +49,7 @@ class OpenAIRequest(BaseRequest):
         super().__init__(request, body)
         vendor = self._vendor = profile(request.host + request.path, request.server)
         deployed = _DEPLOYMENT.search(request.path)
-        self.model = self.model or (deployed[1] if deployed else "")
+        self.model = self.model or (short(deployed[1]) if deployed else "")
         self.ceiling = vendor.ceiling(self.model)
         self.ceiling_field = vendor.ceiling_field
         self.unary_ceiling: int = min(_UNARY, vendor.stream_above or _UNARY)

@@ -134,6 +134,54 @@ def test_a_send_that_was_patched_sends_each_attempt(kind: Any) -> None:
         assert sent == [request.path for request in sim.requests]
 
 
+def _of_a_generator(error: BaseException) -> BaseException:
+    """Return the error that a generator raises in which `error` was raised."""
+
+    def raising() -> Generator[None]:
+        yield
+        raise error
+
+    raised: BaseException = error
+    try:
+        list(raising())
+    except RuntimeError as other:
+        raised = other
+    return raised
+
+
+@both
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/models"])
+@pytest.mark.parametrize(
+    "error",
+    [StopIteration("own"), StopAsyncIteration("own"), _of_a_generator(StopIteration("own"))],
+    ids=lambda error: type(error).__name__,
+)
+def test_the_error_of_a_clients_own_send_arrives_as_it_was(
+    kind: Any, path: str, error: Exception
+) -> None:
+    if kind == "async" and isinstance(error, StopIteration):
+        pytest.skip("no coroutine can raise it")
+
+    class Own(httpx2.Client):
+        def send(self, *_: Any, **__: Any) -> httpx2.Response:
+            raise error
+
+    class AsyncOwn(httpx2.AsyncClient):
+        async def send(self, *_: Any, **__: Any) -> httpx2.Response:
+            raise error
+
+    with Way(kind) as way:
+        way._made.append(http := way.pick(Own, AsyncOwn)())
+        client = way.pick(continuation.http_client, continuation.async_http_client)(http)
+        way._made.append(client)
+        before = error.__cause__, error.__traceback__
+        with pytest.raises(type(error)) as raised:
+            way.do(client.post(f"http://localhost{path}", json=ask()))
+        assert raised.value is error
+        assert error.__cause__ is before[0]
+        error.__traceback__ = before[1]
+
+
 @both
 def test_our_send_may_be_patched_for_a_while(kind: Any) -> None:
     with Simulator(LONG) as sim, Way(kind) as way:

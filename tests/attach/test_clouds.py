@@ -326,6 +326,23 @@ def test_a_hook_of_ones_own_prepares_each_attempt(kind: Any, base: str) -> None:
         assert len(sent) == 2
 
 
+@pytest.mark.parametrize("base", ["Anthropic", "OpenAI"])
+@pytest.mark.parametrize("hook", ["_prepare_options", "_prepare_request"])
+def test_the_error_of_a_hook_of_ones_own_arrives_as_it_was(base: str, hook: str) -> None:
+    error = StopIteration("own")
+
+    def refuse(*_: object) -> None:
+        raise error
+
+    with Way("sync") as way:
+        parent = getattr(anthropic if base == "Anthropic" else openai, base)
+        bare = type("Own", (parent,), {hook: refuse})(base_url="http://localhost", api_key="k")
+        way._made.append(bare)
+        with pytest.raises(StopIteration) as raised:
+            said(way, way.wrap(bare), NEW if base == "Anthropic" else GPT, True)
+        assert raised.value is error
+
+
 # --- what is no answer of a model's, and where it goes --------------------------------------------
 
 BATCH: dict[str, Any] = {"requests": [{"custom_id": "1", "params": ask()}]}

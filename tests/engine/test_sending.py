@@ -34,13 +34,9 @@ from continuation.engine.sending import (
     RetryFacts,
     StartFacts,
     WayFacts,
-    ask_by,
-    next_part,
-    remedy,
-    retry,
-    start,
+    choose,
 )
-from continuation.engine.table import Action, first_fit
+from continuation.engine.table import Action
 from continuation.engine.turn import Engine
 from continuation.limits import Learned
 from continuation.registry import dialects
@@ -137,36 +133,36 @@ def read(kind: Callable[..., Any]) -> Callable[[str], Any]:
     return lambda told: kind(**words(told))
 
 
-TABLES: dict[str, tuple[Any, list[list[str]], Callable[[str], Any], Callable[[Any], str]]] = {
-    "starts": (STARTS, START_CASES, read(StartFacts), start),
-    "remedies": (REMEDIES, REMEDY_CASES, read(RemedyFacts), lambda facts: remedy(facts).then),
-    "retries": (RETRIES, RETRY_CASES, retry_facts, retry),
-    "ways": (WAYS, WAY_CASES, way_facts, ask_by),
-    "parts": (PARTS, PART_CASES, read(PartFacts), next_part),
+TABLES: dict[str, tuple[Any, list[list[str]], Callable[[str], Any]]] = {
+    "starts": (STARTS, START_CASES, read(StartFacts)),
+    "remedies": (REMEDIES, REMEDY_CASES, read(RemedyFacts)),
+    "retries": (RETRIES, RETRY_CASES, retry_facts),
+    "ways": (WAYS, WAY_CASES, way_facts),
+    "parts": (PARTS, PART_CASES, read(PartFacts)),
 }
 
 
 @pytest.mark.parametrize(
     ("table", "row", "told", "then"),
-    [(table, *case) for table, (_, cases, _, _) in TABLES.items() for case in cases],
+    [(table, *case) for table, (_, cases, _) in TABLES.items() for case in cases],
     ids=lambda cell: str(cell),
 )
 def test_each_row(table: str, row: str, told: str, then: str) -> None:
-    known, _, facts_of, chosen = TABLES[table]
-    facts = facts_of(told)
-    assert (first_fit(known, facts)[0].name, chosen(facts)) == (row, then)
+    known, _, facts_of = TABLES[table]
+    chosen = choose(known, facts_of(told))
+    assert (chosen.name, chosen.then) == (row, then)
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_every_row_has_a_case_in_its_order(table: str) -> None:
-    known, cases, _, _ = TABLES[table]
+    known, cases, _ = TABLES[table]
     assert [row.name for row in known] == list(dict.fromkeys(case[0] for case in cases))
 
 
 def test_only_a_response_is_a_reason_to_read() -> None:
     """A request that failed without a response has no error to read."""
     for raised in (False, True):
-        assert remedy(RemedyFacts(raised=raised, gathers=raised)).then is Remedy.PASS_ON
+        assert choose(REMEDIES, RemedyFacts(raised=raised, gathers=raised)).then is Remedy.PASS_ON
 
 
 # --- in a turn ------------------------------------------------------------------------------------
