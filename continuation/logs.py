@@ -12,7 +12,12 @@ def line(event: str, **known: object) -> str:
 
     A value with spaces or other signs is quoted. Line breaks in it become spaces.
     """
-    given = [(name, str(value)) for name, value in known.items() if value is not None]
+    # Half a surrogate pair, which JSON may hold, cannot be written to a file.
+    given = [
+        (name, str(value).encode(errors="backslashreplace").decode())
+        for name, value in known.items()
+        if value is not None
+    ]
     pairs = " ".join(f"{name}={_quoted(' '.join(text.split()))}" for name, text in given if text)
     return f"{event}: {pairs}" if pairs else event
 

@@ -37,6 +37,8 @@ ForcedToolChoice: TypeAlias = Literal["pass", "heal"]
 TruncatedDocument: TypeAlias = Literal["return", "complete"]
 CompleteSeams: TypeAlias = Literal["sure", "any"]
 OnFailure: TypeAlias = Literal["stop", "truncated", "raise"]
+OnDead: TypeAlias = Literal["error", "stop", "truncated"]
+Paused: TypeAlias = Literal["resume", "return"]
 UsagePolicy: TypeAlias = Literal["turn", "billed"]
 InitialLimit: TypeAlias = Literal["caller", "ceiling"]
 Tracing: TypeAlias = Literal["auto", "on", "off"]
@@ -106,6 +108,12 @@ class Policy:
     """Anthropic requests that force a tool call: leave untouched, or resend if truncated."""
     on_failure: OnFailure = "stop"
     """End of the answer after a failed recovery: normal stop, "output limit", or an exception."""
+    on_dead: OnDead = "error"
+    """End of a dropped stream that cannot be resumed: an error event, or as with `on_failure`."""
+    paused: Paused = "resume"
+    """An answer that Anthropic pauses (`pause_turn`): continue it, or return it as it is."""
+    resend_failed: bool = True
+    """Resend if an answer is empty or its generation failed, and nothing was delivered yet."""
     usage: UsagePolicy = "turn"
     """Usage in the answer: that of one complete turn, or everything that was billed."""
     prefill: bool = True
@@ -194,6 +202,9 @@ class CallKeys(TypedDict, total=False):
     less_thinking: bool
     forced_tool_choice: ForcedToolChoice
     on_failure: OnFailure
+    on_dead: OnDead
+    paused: Paused
+    resend_failed: bool
     usage: UsagePolicy
     prefill: bool
     verify_stop_reason: bool
@@ -445,7 +456,7 @@ _COSTS: Final[Mapping[str, Callable[[Any], float]]] = {
             *("enabled", "escalate", "remember_limit", "verify_stop_reason", "models_endpoint"),
             *("less_thinking", "max_recoveries", "max_drop_recoveries", "max_attempts"),
             *("max_retries", "max_turn_seconds", "max_turn_output_tokens", "max_wait_seconds"),
-            "seam_buffer_chars",
+            *("resend_failed", "seam_buffer_chars"),
         ),
         float,
     ),
@@ -456,6 +467,7 @@ _COSTS: Final[Mapping[str, Callable[[Any], float]]] = {
     "forced_tool_choice": ("pass", "heal").index,
     "truncated_document": ("return", "complete").index,
     "truncated_tool_call": lambda word: word in {"retry_smaller", "complete"},
+    "paused": ("return", "resume").index,
     "repair": ("off", "on_error", "before_send").index,
     "usage": ("billed", "turn").index,
 }

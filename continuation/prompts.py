@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -12,6 +12,7 @@ from continuation.seams.text import Cut, Form
 __all__ = [
     "Cause",
     "argument_prompt",
+    "call_hint",
     "cut_call_guidance",
     "cut_call_note",
     "looks_like_recovery_prompt",
@@ -55,6 +56,15 @@ _INSIDE: Final = {
     Form.LIST: "a list",
     Form.CODE: "code",
 }
+
+
+def call_hint(tools: Iterable[str]) -> str:
+    """Return a hint for a model whose call was malformed; `tools`: declarations as JSON."""
+    listed = "\n".join(tools)
+    return (
+        "Your last answer was discarded, because its function call could not be read. If you call "
+        f"a function, use its exact name, and arguments that match its schema:\n{listed}"
+    )
 
 
 def recovery_prompt(

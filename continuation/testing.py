@@ -44,6 +44,7 @@ class _Variant:
     cut: bool = True
     call: bool = False
     label: str | None = None
+    empty: bool = False
     scenario: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -72,6 +73,18 @@ _VARIANTS: Mapping[str, _Variant] = {
     "mislabelled": _Variant(
         "The first answer is truncated, but its stop reason says that it ended.", label="end_turn"
     ),
+    "dead": _Variant(
+        "The connection of the first answer breaks, and the provider never answers again.",
+        cut=False,
+        scenario={"drop": {1: 8}, "status": dict.fromkeys(range(2, 60), 503)},
+    ),
+    "torn": _Variant(
+        "An event of the first answer ends in the middle of its data.",
+        cut=False,
+        scenario={"torn": {1: 8}},
+    ),
+    "empty": _Variant("The first answer ends normally, and is empty.", empty=True),
+    "refused": _Variant("The first answer is refused in its middle.", label="refusal"),
     "overloaded": _Variant(
         "The first answer is truncated, and the provider is overloaded at the second attempt.",
         scenario={"status": {2: 529}},
@@ -129,6 +142,8 @@ class Rehearsal(Simulator):
             return Reply([Text(PREFACE), half], stop="max_tokens", usage=at_limit)
         if not affected:
             return super()._reply(ask, replace(scenario, thinking="none"), attempt)
+        if variant.empty:
+            return Reply([])
         if not variant.cut:
             return super()._reply(ask, scenario, attempt)
         # The answer breaks off inside a word, if it can.

@@ -14,43 +14,55 @@ Json: TypeAlias = "dict[str, object]"
 
 
 PIECE = 65_536
-"""Maximum of bytes given out at once: the SDKs' parsers copy each piece, some several times."""
+"""Most bytes delivered at once: the SDKs' parsers copy each piece, some several times."""
 
 
 class Stop(StrEnum):
     """Why an attempt ended, in the engine's words; `AttemptResult.raw` has the provider's."""
 
     END = "end"
-    """It ended normally: finished, stopped at a stop sequence, paused, or with a tool call."""
+    """It ended normally: finished, stopped at a stop sequence, or with a tool call."""
+    OTHER = "other"
+    """The provider ended it for a reason that means none of the others, or that is unknown."""
     REFUSED = "refused"
     """The provider refused or filtered it."""
+    ABORTED = "aborted"
+    """The generation failed: the model wrote a malformed call, for example. The same request may
+    succeed."""
     LENGTH = "length"
     """It reached the output limit."""
     WINDOW = "window"
     """It filled the context window: a larger limit cannot help."""
     PAUSED = "paused"
-    """A hop of a longer answer ended within its limit; a token continues the answer from here."""
+    """A hop of a longer answer ended. The answer can be continued from here."""
     DROPPED = "dropped"
     """The bytes ended, or failed, before a stop reason arrived."""
+
+    @property
+    def is_end(self) -> bool:
+        """Whether the model itself may have ended the answer here: its calls count as complete."""
+        return self in (Stop.END, Stop.OTHER)
 
 
 class Outcome(StrEnum):
     """What became of a turn, as its report states it."""
 
     COMPLETE = "complete"
-    """The provider's answer was not cut."""
+    """The provider's answer ended normally, and was delivered as it came."""
     HEALED = "healed"
-    """It was cut, and is whole now."""
+    """It was truncated, dropped or empty, and has been completed."""
     PARTIAL = "partial"
-    """It was cut and could not be made whole: `reason` says why."""
+    """It was truncated or dropped, and could not be completed. Its end may be synthetic."""
     TRUNCATED = "truncated"
-    """It is still cut, and ends with the provider's own truncation reason."""
+    """It is truncated, and ends with the provider's own stop reason for that."""
     STALLED = "stalled"
-    """It is still cut: a recovery only repeated what was there."""
+    """It is truncated, because a recovery only repeated earlier text."""
+    INCOMPLETE = "incomplete"
+    """The provider ended it early or empty, but not at a limit. It is delivered as it came."""
     UNTOUCHED = "untouched"
-    """It was passed through without healing: `reason` says why."""
+    """It was passed through unchanged: `reason` says why."""
     FAILED = "failed"
-    """There was no answer to give: the caller got the error."""
+    """No answer arrived: the caller got the error."""
 
 
 class ToolCallState(StrEnum):
@@ -59,7 +71,7 @@ class ToolCallState(StrEnum):
     NONE = "none"
     WHOLE = "whole"
     CUT = "cut"
-    """The last call's arguments are not proven whole."""
+    """The last call's arguments are not proven complete."""
 
 
 _WHO = re.compile(
@@ -76,7 +88,7 @@ MOST_CHARACTERS_OF_A_NAME = 200
 
 
 def short(name: str) -> str:
-    """Return a name that a caller, a model or a provider chose, cut if no real one is so long."""
+    """Return a name that a caller, model or provider chose, shortened if no real one is so long."""
     most = MOST_CHARACTERS_OF_A_NAME
     return name if len(name) <= most else f"{name[: most - 3]}..."
 
@@ -116,9 +128,10 @@ class Mode(StrEnum):
     FIRST = "first"
     """The caller's own request."""
     REPLACE = "replace"
-    """The same request again; nothing was shown, so this answer replaces the earlier one."""
+    """The same request again. Nothing was delivered, so this answer replaces the earlier one."""
     APPEND_TAIL = "append_tail"
-    """The same request again after text was shown: only what follows it, or the calls, is used."""
+    """The same request again, after text was delivered. Only what follows that, or the calls, is
+    used."""
     RECOVERY = "recovery"
     """A recovery: the answer continues where the text before it stopped."""
     NATIVE_CONTINUATION = "native_continuation"
@@ -135,9 +148,9 @@ class Way(StrEnum):
     PROMPT = "prompt"
     """A user's message asks the model to continue, and to repeat the anchor first."""
     RETRY_SMALLER = "retry_smaller"
-    """Do not continue: make the truncated call again, in smaller pieces."""
+    """Do not continue: write the truncated call again, in smaller pieces."""
     ARGUMENT = "argument"
-    """Continue the argument in which a call was truncated, as text and without a call."""
+    """Continue the argument in which a call was truncated, as text instead of a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +168,7 @@ class Usage:
     tools: Mapping[str, int] | None = None
     """How often the provider ran its own tools, by the provider's names for these counts."""
     estimated: bool = False
-    """`output` is our estimate, or a sum with one: the provider gave no final count."""
+    """`output` is an estimate, or contains one: the provider gave no final count."""
 
     @property
     def shown(self) -> int | None:
@@ -181,6 +194,8 @@ class AttemptResult:
     """The answer's own id; `""`: it has none, or it was not read."""
     text: bool = False
     """The turn has visible text."""
+    empty: bool = False
+    """The turn has nothing but thinking and blank text."""
     call: ToolCallState = ToolCallState.NONE
     shown: bool = False
     """Content of the turn was delivered in the caller's stream, and cannot be taken back."""
@@ -250,24 +265,24 @@ class Proof:
 
 @dataclass(slots=True)
 class ReplayBuffer:
-    """The first attempt's bytes, kept by the shell to end the answer with if our code fails."""
+    """The first attempt's bytes. The shell keeps them, to end the answer if our code fails."""
 
     raw: bytearray = field(default_factory=bytearray)
     sent: int = 0
-    """How many bytes of `raw` the caller has, those that are being returned just now included."""
+    """How many bytes of `raw` were delivered, including those that are being returned now."""
     closing: bytes | None = None
-    """Bytes that end the caller's answer validly at this point; `None`: the unsent bytes do."""
+    """Bytes that would end the caller's answer validly here; `None`: the undelivered bytes do."""
     flows: Callable[[bytes], bool] | None = None
-    """Whether a chunk is text that may be sent on without being read; `None`: read every chunk."""
+    """Whether a chunk is text that may be delivered unread; `None`: read every chunk."""
     due: bool = False
-    """All unsent bytes may go out, and are too many for one piece: `pieces` yields them."""
+    """All undelivered bytes may be delivered, but not in one piece: `pieces` yields them."""
     last: bytes = b""
     """Bytes that the format writes after the last event of a stream; `b""`: none."""
     seconds: Callable[[], float] = float
     """Returns the seconds that the turn has taken so far."""
 
     def rest(self, shown: bytes) -> bytes:
-        """Return `shown` and all unsent bytes; `b""`: they are too many, and `due` is set."""
+        """Return `shown` and all undelivered bytes; `b""`: they are too many, and `due` is set."""
         if not shown and len(self.raw) - self.sent > PIECE:
             self.due = True
             return b""
@@ -275,12 +290,12 @@ class ReplayBuffer:
         return shown + bytes(memoryview(self.raw)[start:])
 
     def complete(self) -> None:
-        """Add `last` if it is missing: the connection broke off after a whole answer."""
+        """Add `last` if it is missing: the connection dropped after a complete answer."""
         if not self.raw.rstrip().endswith(self.last.rstrip()):
             self.raw += self.last
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the unsent bytes in pieces; a yielded one is deleted here, to hold it only once."""
+        """Yield the undelivered bytes in pieces; a yielded one is deleted here, to save memory."""
         self.due = False
         while self.sent < len(self.raw):
             del self.raw[: self.sent]
@@ -315,6 +330,8 @@ class StopWord(StrEnum):
     """The format's word for a normal end or, if the answer has calls, for tool calls: synthetic."""
     TRUNCATED = "truncated"
     """The format's word for "output limit", whatever the stop reason of the last attempt was."""
+    BROKEN = "broken"
+    """No stop reason: the stream ends with the format's error event, and a body with an error."""
     RAISED = "raised"
     """No stop reason: an exception with the answer so far is raised (the policy `on_failure`)."""
 
@@ -365,7 +382,7 @@ class Head:
         self.streamed = self.framed or "text/event-stream" in self.kind
         self.is_json = "json" in self.kind
         self.untyped = self.kind.partition(";")[0] in _UNTYPED
-        """Its type says nothing: to who asked for a stream it is one, as to the SDKs."""
+        """Its type says nothing. If a stream was requested, it counts as one, as in the SDKs."""
 
 
 class ErrorKind(StrEnum):

@@ -15,6 +15,7 @@ out.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -306,6 +307,8 @@ class Shape(ABC):
         return b"event: error\ndata: %b\n\n" % dumps(error)
 
 
+WORD = rb'"(?:\s|\\[nrt])*+(?:[^"\\\s]|\\[^nrt])'
+"""Matches the beginning of a JSON string up to its first character that is not blank."""
 _TRUNCATED = frozenset({Stop.LENGTH, Stop.WINDOW})
 
 
@@ -453,7 +456,15 @@ class WireCodec(ABC):
     truncated: str
     """The provider's stop reason for "output limit"."""
     stops: Mapping[str, Stop]
-    """The provider's stop reasons other than for an ordinary end -> what they mean."""
+    """The provider's stop reasons -> what they mean. `ended` and `called` may be left out. An
+    unknown reason means `Stop.OTHER`."""
+    speech: re.Pattern[bytes] | None = None
+    """Matches in a JSON answer that has visible text; it need not match in each. `None`: each
+    answer that ended normally is parsed."""
+    silent: frozenset[str] = THINKING
+    """Types of blocks that show the user nothing."""
+    sends_back: bool = False
+    """A paused answer is continued by sending its content back, without a token."""
     lasting: tuple[str, ...] = ()
     """Fields at an answer's end that hold for the whole turn."""
     delta: bytes = b""
@@ -499,13 +510,30 @@ class WireCodec(ABC):
     # --- what a format may define ----------------------------------------------------------------
 
     def stop_of(self, reason: str | None, *, closed: bool) -> Stop:
-        """Return what a stop reason means, in capitals or not; an unknown one is an ordinary end.
+        """Return what a stop reason means, in capitals or not.
 
         `closed`: the answer's terminal event came; then an answer without a reason ended normally.
         """
         if reason is None:
             return Stop.END if closed else Stop.DROPPED
-        return self.stops.get(reason) or self.stops.get(reason.lower(), Stop.END)
+        if reason in {self.ended, self.called}:
+            return Stop.END
+        for spelled in (reason, reason.lower(), reason.upper()):
+            if spelled in self.stops:
+                return self.stops[spelled]
+        return Stop.OTHER
+
+    def ending(self, segment: Segment) -> Stop:
+        """Return why an answer ended that was read into `segment`."""
+        return self.stop_of(segment.reason, closed=segment.stopped)
+
+    def note(self, delta: Json) -> str:
+        """Return what the provider wrote about an answer's end, from its last event's `delta`."""
+        return ""
+
+    def speaks(self, body: bytes | bytearray) -> bool:
+        """Whether a JSON answer surely has more than thinking, without parsing it."""
+        return self.speech is not None and self.speech.search(body) is not None
 
     def identity(self, message: Json) -> str:
         """Return the answer's own id, from its opening; `""`: it has none."""

@@ -186,6 +186,10 @@ class BaseRequest(ABC):
         large = len(self._request.body) > _LARGE
         return dumps_in_pieces(body) if large else dumps(body)
 
+    def _answers_tool(self, last: Json) -> bool:
+        """Whether the last turn is a tool's result, or the model's own."""
+        return last.get("role") in {"assistant", "model", "tool", "function"}
+
     # --- what the engine calls -------------------------------------------------------------------
 
     @property
@@ -197,6 +201,32 @@ class BaseRequest(ABC):
     def completable(self) -> bool:
         """Whether a truncated document can be completed, if `truncated_document` asks for it."""
         return self.can_drop_schema
+
+    @property
+    def may_be_silent(self) -> bool:
+        """Whether an empty answer can be what the model means.
+
+        It can after a tool's result or after text of the model, and where a stop sequence may be
+        the first thing that the model writes.
+        """
+        turns = self._turns_of(self.body)
+        return bool(self._stop_sequences) or bool(turns and self._answers_tool(as_json(turns[-1])))
+
+    @property
+    def _stop_sequences(self) -> object:
+        """The stop sequences of the request; a false value: it has none."""
+        return self.body.get("stop") or self.body.get("stop_sequences")
+
+    def resumes(self, policy: Policy) -> bool:
+        """Whether `hop` continues an answer that the provider paused."""
+        return False
+
+    def hinted(self, note: str) -> BaseRequest | None:
+        """Return the request with a hint for a model that wrote a malformed call; `None`: no hint.
+
+        `note`: the provider's message about the call; `""`: it sent none.
+        """
+        return None
 
     @property
     def streams(self) -> bool:

@@ -235,6 +235,23 @@ CASES: dict[str, tuple[Look, object, object, object]] = {
         "truncated",
         "max_tokens",
     ),
+    "on_dead": (
+        turn(
+            [end(Text("One, two, three."), drop=6, deltas=4), *[REFUSED] * 2],
+            lambda ran, _: ran.error and type(ran.error).__name__,
+            "sync-stream",
+        ),
+        "APIStatusError",
+        "stop",
+        None,
+    ),
+    "paused": (
+        turn([end(stop="pause_turn"), end()], posts, model=OLD),
+        2,
+        "return",
+        1,
+    ),
+    "resend_failed": (turn([end(Text("")), end()], posts), 2, False, 1),
     "usage": (
         turn(
             [cut(usage={"output_tokens": 1000}), end(usage={"output_tokens": 7})],

@@ -53,7 +53,7 @@ def outcome() -> str:
 
 # --- the scenarios --------------------------------------------------------------------------
 
-HEALED = ["cut-text", "thinking-eats-all", "drop", "mislabelled", "overloaded"]
+HEALED = ["cut-text", "thinking-eats-all", "drop", "mislabelled", "overloaded", "torn", "empty"]
 
 
 @pytest.mark.parametrize("name", HEALED)
@@ -62,6 +62,20 @@ def test_a_scenario_with_text_is_healed(simulator: Rehearsal, name: str) -> None
     assert text_of(turn(simulator)) == simulator.answer == ANSWER
     assert outcome() is Outcome.HEALED
     assert len(simulator.posts) > 1
+
+
+def test_a_dead_provider_is_an_error(simulator: Rehearsal) -> None:
+    simulator.play("dead")
+    with pytest.raises(anthropic.APIStatusError, match="could not be resumed"):
+        turn(simulator)
+    assert outcome() is Outcome.PARTIAL
+
+
+def test_a_refusal_stays_one(simulator: Rehearsal) -> None:
+    simulator.play("refused")
+    assert turn(simulator).stop_reason == "refusal"
+    assert outcome() is Outcome.INCOMPLETE
+    assert len(simulator.posts) == 1
 
 
 @pytest.mark.parametrize("simulator", ["always-cut"], indirect=True)
@@ -180,7 +194,7 @@ def test_an_agent_in_a_process_of_its_own_is_killed_and_goes_on(
 
 
 def test_every_scenario_is_documented() -> None:
-    others = {"whole", "always-cut", "cut-call", "call-stays-cut", "kill"}
+    others = {"whole", "always-cut", "cut-call", "call-stays-cut", "kill", "dead", "refused"}
     assert {*HEALED, *others} == set(SCENARIOS)
     assert all(about.endswith(".") for about in SCENARIOS.values())
 

@@ -156,7 +156,7 @@ class ClientStream:
         """`joined`: the attempt under way; `_earlier`: the one before."""
         self._replay = replay
         self._writes = streamed and not muted
-        self._framed = framed
+        self.framed = framed
         self._ended = False
         self._closing_delta: Json = {}
         self._writer = writer
@@ -167,7 +167,7 @@ class ClientStream:
     def take(self) -> bytes:
         """Return the bytes written since the last call."""
         out, self._out = b"".join(self._out), []
-        return reframed(out) if self._framed else out
+        return reframed(out) if self.framed else out
 
     def begin(self, message: Json) -> None:
         """Open the message; only the first opening is the caller's."""
@@ -231,7 +231,7 @@ class ClientStream:
         """Note for the shell which bytes would close the answer here, if our own code fails."""
         if self._writes:
             closing = self._writer.closing(self.blocks, self._closing_delta)
-            self._replay.closing = reframed(closing) if self._framed else closing
+            self._replay.closing = reframed(closing) if self.framed else closing
 
     def unmute(self, delta: Json, events: int) -> None:
         """Write events from here on; the caller has had so many `events` of the provider's.
@@ -252,7 +252,7 @@ class ClientStream:
             self._writer,
             self._replay,
             streamed=self.streamed,
-            framed=self._framed,
+            framed=self.framed,
             served=self._served,
         )
         other.message, other._closing_delta = self.message, self._closing_delta

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 
 from continuation.answer.gate import BEHIND, Gate
 from continuation.providers.contract import WireCodec
-from continuation.types import AttemptResult, Enough, Json, ReplayBuffer, Stop, ToolCallState
+from continuation.types import AttemptResult, Enough, Json, ReplayBuffer, ToolCallState
 from continuation.wire import eventstream, sse
-from continuation.wire.blocks import Segment
+from continuation.wire.blocks import TEXT, Segment
 from continuation.wire.json_values import as_json, as_text
 
 _ALIVE = 5.0
@@ -37,6 +37,8 @@ class FirstStream:
         self._quiet = -1, 0.0
         """How many bytes were shown when a ping was first held after them, and when that was."""
         self._sketch = Segment()
+        self._speaks = False
+        """Something for the user has come: the answer is not empty."""
         self._behind: list[tuple[int, int]] = []
         """Of a call that is shown with a delay: ends of events, and its characters up to there."""
 
@@ -99,6 +101,9 @@ class FirstStream:
                 kinds.add(event["type"])
                 if event["type"] in {"content_block_delta", "content_block_stop"}:
                     self._sketch.events += 1
+                    self._speaks = self._speaks or bool(
+                        as_text(as_json(event.get("delta")).get("text")).strip()
+                    )
                 else:
                     self._sketch.add(event)
                 passes = self._gate.step(event)
@@ -113,7 +118,7 @@ class FirstStream:
                 self._seen = start
                 return shown + alive + self._read(self.frames(self._replay.raw, start))
             if "message_stop" in kinds:
-                raise Enough(shown, self._result())
+                raise Enough(shown, self.result_by_labels())
             if "error" in kinds:
                 raise Enough(shown)
         return shown
@@ -139,9 +144,14 @@ class FirstStream:
 
     def result_by_labels(self) -> AttemptResult | None:
         """Return the result when the bytes have ended; `None`: the labels alone do not tell it."""
-        sketch = self._sketch
+        sketch, silent = self._sketch, {TEXT, *self._codec.silent}
         if sketch.error or sketch.reason is None:
             return None
+        speaks = self._speaks or any(block.kind not in silent for block in sketch.blocks)
+        if not speaks:
+            return None  # it may be empty behind a normal stop reason
+        if sketch.stopped:
+            return self._result()
         if self._replay.flows is None and self._replay.raw[self._seen :].strip():
             return None
         ended = any(event.get("type") == "message_stop" for event in self._reader.eof())
@@ -150,9 +160,8 @@ class FirstStream:
     def _result(self) -> AttemptResult:
         """Return the result that follows from the events read so far."""
         codec, sketch = self._codec, self._sketch
-        stop = codec.stop_of(sketch.reason, closed=True)
         return AttemptResult(
-            stop=Stop.END if stop is Stop.PAUSED else stop,
+            stop=codec.ending(sketch),
             raw=sketch.reason,
             id=codec.identity(sketch.message),
             usage=codec.read_usage(sketch.usage),

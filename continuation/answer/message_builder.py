@@ -116,7 +116,7 @@ class MessageBuilder:
         client, mode, gate = self._client, self._plan.mode, self._attempt.gate
         if mode is Mode.NATIVE_CONTINUATION:  # the response continues the same answer
             self._token = self._segment.token
-            self._segment.reopen()
+            self._segment.reopen(apart=self._codec.sends_back)
             self._segment.unary = unary
         else:
             self._token = None
@@ -148,7 +148,9 @@ class MessageBuilder:
         """Return how the caller's own attempt ended; `None`: its labels alone do not tell."""
         if self._first is not None:
             return self._first.result_by_labels()
-        return self._codec.quick_body(self._replay.raw) if error is None else None
+        raw = self._replay.raw
+        # A body may be empty behind a normal stop reason; then it has to be read.
+        return self._codec.quick_body(raw) if error is None and self._codec.speaks(raw) else None
 
     def end(self, error: BaseException | None = None) -> AttemptResult:
         """Read the end of the attempt's bytes, and return its result; `error` broke them off."""
@@ -167,13 +169,8 @@ class MessageBuilder:
             self._join(unary=first is None)
             if first is not None:
                 passed_on = self._read_again(first, error)
-            elif error is not None:
-                return AttemptResult(stop=Stop.DROPPED, opened=False, error=error)
-            else:
-                try:
-                    self._read_body(self._replay.raw)
-                except ValueError:  # not JSON: the answer is passed on as it is
-                    return AttemptResult(stop=Stop.END, opened=False)
+            elif (broken := self._broken_body(error)) is not None:
+                return broken
         elif not self._segment.unary:
             self._attempt.finish(ended=error is None)
         else:
@@ -190,10 +187,22 @@ class MessageBuilder:
         # If the seam is not decided yet, its text stays held: half an anchor is not text. After a
         # drop the next attempt repeats it, after a pause the next hop continues it.
         if not (stop in {Stop.DROPPED, Stop.PAUSED} and client.joined.waits):
-            client.finish_text(ended=stop is Stop.END, refused=stop is Stop.REFUSED)
+            client.finish_text(ended=stop.is_end, refused=stop is Stop.REFUSED)
             client.place_annotations()
             self._remember()
         return self._result(stop, error)
+
+    def _broken_body(self, error: BaseException | None) -> AttemptResult | None:
+        """Read the caller's own attempt as a body; return its result if it cannot be read."""
+        if error is not None:
+            return AttemptResult(stop=Stop.DROPPED, opened=False, error=error)
+        try:
+            self._read_body(self._replay.raw)
+        except ValueError:
+            if self._replay.raw.lstrip().startswith(b"{"):  # a proxy gave up in its middle
+                return AttemptResult(stop=Stop.DROPPED, closed=False)
+            return AttemptResult(stop=Stop.END, opened=False)  # passed on as it is
+        return None
 
     def _read_again(self, first: FirstStream, error: BaseException | None) -> list[Json]:
         """Read the caller's own attempt in full, some of whose bytes have been sent on already.
@@ -227,15 +236,16 @@ class MessageBuilder:
         progress = len(text) > self._length_before or bool(calls) or hops
         if mode in {Mode.FIRST, Mode.REPLACE}:
             progress = True
-        elif stop is Stop.END and mode is Mode.NATIVE_CONTINUATION:
+        elif stop.is_end and mode is Mode.NATIVE_CONTINUATION:
             progress = True  # its end is the answer's end, even if it brought no text
-        elif stop is Stop.END and mode is Mode.APPEND_TAIL:  # if it caught up, it is complete
+        elif stop.is_end and mode is Mode.APPEND_TAIL:  # if it caught up, it is complete
             progress = progress or not (client.joined.behind or self.half_call)
         anchor = (self._plan.anchor or "").rstrip()
         seam, again = client.joined.seam, False
         if mode is Mode.RECOVERY and stop is Stop.LENGTH:
             again = seam is not None and seam.restarted
             again = again or says_the_same(text, self._length_before)
+        own_pause = stop is Stop.PAUSED and mode is Mode.FIRST
         if error is None and segment.error is not None:
             kind = word(segment.error.get("type")) or "error event"
             error = StreamError(kind, lasting=segment.error.get("lasting") is True)
@@ -244,7 +254,9 @@ class MessageBuilder:
             raw=segment.reason,
             id=self._codec.identity(segment.message),
             text=bool(text.strip() or client.held),
-            call=segment.call_state(ended=stop is Stop.END),
+            empty=segment.reason is not None
+            and not (text.strip() or any(map(self._speaks, segment.blocks))),
+            call=segment.call_state(ended=stop.is_end or own_pause),
             shown=client.streamed and bool(client.blocks),
             opened=opened,
             closed=segment.stopped,
@@ -252,7 +264,9 @@ class MessageBuilder:
             stalled=again,
             not_resumable=unknown,
             # After a drop the same token may be used again.
-            token=hops or (stop is Stop.DROPPED and segment.token is not None),
+            token=hops
+            or (stop is Stop.DROPPED and segment.token is not None)
+            or (stop is Stop.PAUSED and self._codec.sends_back),
             length=len(text) + unseen,
             usage=self._codec.read_usage(segment.usage),
             unmetered_text=segment.generated if opened and not counted else None,
@@ -262,15 +276,20 @@ class MessageBuilder:
             only_call=len(calls) < 2,
         )
 
+    def _speaks(self, block: Block) -> bool:
+        """Whether a block has something for the user or their program."""
+        if block.kind == TEXT:
+            return bool(block.text.strip())
+        return block.kind not in self._codec.silent
+
     @property
     def _ending(self) -> Stop:
-        stop = self._codec.stop_of(self._segment.reason, closed=self._segment.stopped)
+        stop = self._codec.ending(self._segment)
         if stop is Stop.END and self._plan.mode is Mode.RECOVERY:
             # Chat and Responses write a refusal in a field of its own, under a normal reason.
             refused = any(block.kind == REFUSAL for block in self._segment.blocks)
             return Stop.REFUSED if refused else stop
-        # A pause of the caller's own attempt is shown to the caller, who may continue from it.
-        return Stop.END if stop is Stop.PAUSED and self._plan.mode is Mode.FIRST else stop
+        return stop
 
     # --- what a later request replays ---------------------------------------------------------
 
@@ -311,6 +330,11 @@ class MessageBuilder:
     def content(self) -> list[Json]:
         """The turn's content so far, as the content of one assistant message."""
         return [self._codec.wire(block) for block in self._client.blocks or self._carried]
+
+    @property
+    def unchanged(self) -> list[Json]:
+        """The content of the answer read last, with all of its blocks."""
+        return [self._codec.wire(block) for block in self._segment.blocks]
 
     # --- how it stands -----------------------------------------------------------------------
 
@@ -363,6 +387,16 @@ class MessageBuilder:
     def token(self) -> str | None:
         """The continuation token of the attempt read last; `None`: it has none."""
         return self._segment.token
+
+    @property
+    def note(self) -> str:
+        """What the provider wrote about the end of the attempt read last; `""`: nothing."""
+        return self._codec.note(self._segment.delta)
+
+    @property
+    def framed(self) -> bool:
+        """Whether the caller's stream has AWS's framing."""
+        return self._client.framed
 
     def seams(self) -> list[tuple[int, Verdict]]:
         """Return the last attempt's seam with the characters of text before it; `[]`: no seam."""
@@ -442,7 +476,7 @@ class MessageBuilder:
         """
         self._pass_on_held()
         stop = self._ending
-        self._client.finish_text(ended=stop is Stop.END, refused=stop is Stop.REFUSED)
+        self._client.finish_text(ended=stop.is_end, refused=stop is Stop.REFUSED)
         self._client.release(cut_call, ended=whole)
 
     def finish(self, stop: StopWord, usage: Usage) -> bytes:

@@ -22,9 +22,7 @@ from continuation.providers.contract import ProviderRequest
 from continuation.reports.report import NotDurable
 from continuation.types import ClassifiedError, Head, Outcome
 
-_ANSWERED = frozenset(
-    {Outcome.COMPLETE, Outcome.HEALED, Outcome.TRUNCATED, Outcome.PARTIAL, Outcome.STALLED}
-)
+_ANSWERED = frozenset(set(Outcome) - {Outcome.UNTOUCHED, Outcome.FAILED})
 """Outcomes of turns that have an answer."""
 Refused: TypeAlias = Callable[[Head, bytes], ClassifiedError]
 """Classifies an error answer."""

@@ -147,7 +147,9 @@ class Batch:
         self._lanes.add(lane)
         token = LANE.set(lane)
         try:
-            with override(**item.policies), watch() as turns:
+            # Nobody reads the stream: an answer that broke off is a result, with its text.
+            policies: Mapping[str, Any] = {"on_dead": "stop", **item.policies}
+            with override(**policies), watch() as turns:
                 yield lane, turns
         finally:
             LANE.reset(token)

@@ -29,6 +29,10 @@ WORTH = 1.2
 """An escalation must raise the limit by at least a fifth."""
 HOPS = 32
 """Provider hops not counted against `max_attempts`; 16 of them fill the largest window."""
+PAUSES = 10
+"""How often an answer is sent back to a provider that paused it."""
+REPEATS = 2
+"""How often a request is resent after an ending that another answer may not have."""
 _TAKEN = 4_096
 """Tokens that any server accepts as a limit, for a server that has stated no limit."""
 
@@ -48,6 +52,10 @@ class Budget:
         """The largest limit that the rest of the turn may send, after such a refusal."""
         self.may_retry_smaller = policy.truncated_tool_call == "retry_smaller"
         self.may_think_less = policy.less_thinking
+        self.repeats = REPEATS if policy.resend_failed else 0
+        """How often the request may still be resent after a bad ending."""
+        self.pauses = PAUSES if request.resumes(policy) else math.inf
+        """How many more pauses of the provider are resumed."""
         self.learned, self.key = attempts.learned, attempts.key
         self._outgrown: int | None = None
         """The limit at which the last answer was truncated; `None`: no larger one follows."""
@@ -221,8 +229,11 @@ class Budget:
 
     def spend(self, action: Action) -> int | None:
         """Take an attempt from its budget; return its output limit; `None`: it gets none."""
-        if action in {Action.RESEND, Action.RESEND_BEHIND, Action.CHECKPOINT}:
-            self.drops -= 1
+        if action in {Action.RESEND, Action.RESEND_BEHIND, Action.CHECKPOINT, Action.REPEAT}:
+            if action is Action.REPEAT:
+                self.repeats -= 1
+            else:
+                self.drops -= 1
             limit = self._ledger.limit
             return None if limit is None else min(limit, max(self._tokens_left, self._least))
         escalates = action in {Action.ESCALATE, Action.ESCALATE_BEHIND}
@@ -236,7 +247,9 @@ class Budget:
             self.may_think_less = False
         elif action is Action.RESUME:
             self.drops -= 1
-        elif action is not Action.TOKEN:  # hops are bounded by `HOPS` and their progress
+        elif action is Action.TOKEN:  # hops are bounded by their progress, too
+            self.pauses -= 1
+        else:
             self.recoveries -= 1
         return target
 

@@ -106,6 +106,8 @@ class Action(StrEnum):
     """After a drop, continue with the provider's last token; no content came after that token."""
     THINK_LESS = "think_less"
     """Resend at the ceiling with less thinking; the new answer replaces the buffered one."""
+    REPEAT = "repeat"
+    """Resend the request, unchanged, once or twice; the new answer replaces the buffered one."""
     RETRY_SMALLER = "retry_smaller"
     """Ask the model once, without the truncated call, to split the call into smaller ones."""
     COMPLETE_CALL = "complete_call"
@@ -233,15 +235,16 @@ class Label:
 
 
 NONE, WHOLE, CUT = ToolCallState.NONE, ToolCallState.WHOLE, ToolCallState.CUT
+NORMAL = frozenset(stop for stop in Stop if stop.is_end)
 
 # fmt: off
 LABELS: tuple[Label, ...] = (
     Label("ended, but its call is truncated", Stop.LENGTH,
-        when={"stop": Stop.END, "call": CUT}),
+        when={"stop": NORMAL, "call": CUT}),
     Label("ended at its limit, and its call cannot prove that it is complete", Stop.LENGTH, CUT,
-        when={"stop": Stop.END, "call": WHOLE, "args_verified": False, "at_limit": True}),
+        when={"stop": NORMAL, "call": WHOLE, "args_verified": False, "at_limit": True}),
     Label("ended at its limit, where an answer cannot end", Stop.LENGTH,
-        when={"stop": Stop.END, "call": NONE, "used_up": True},
+        when={"stop": NORMAL, "call": NONE, "used_up": True},
         either=({"in_word": True},
                 {"structured": True, "written": True, "parses": False},
                 {"written": False, "text": False, "not_resumable": False})),
@@ -304,6 +307,14 @@ class Situation:
     """The last recovery was a prefill: its request ended with the model's own text."""
     drops: bool = True
     """The budget allows another attempt after a drop, and the error may be temporary."""
+    repeats: int = 0
+    """How often the request may still be resent after an ending that another answer may not
+    have."""
+    silence: bool = False
+    """An empty answer can be a complete one: the request ends with a tool's result, with text of
+    the model, or has stop sequences."""
+    resumes: bool = False
+    """Policy and the format allow to resume an answer that the provider paused."""
     think_less: bool = False
     """Policy allows one attempt with less thinking; it is possible, and was not made yet."""
     retry_smaller: bool = False
@@ -318,7 +329,7 @@ class Situation:
 
 
 CALLS = frozenset({WHOLE, CUT})
-ENDED = frozenset({Stop.END, Stop.REFUSED})
+ENDED = frozenset(Stop) - {Stop.LENGTH, Stop.WINDOW, Stop.PAUSED, Stop.DROPPED}
 LEFT_OFF = frozenset({Stop.LENGTH, Stop.DROPPED})
 NOT_DROPPED = frozenset(Stop) - {Stop.DROPPED}
 
@@ -336,7 +347,8 @@ ROWS: tuple[Row, ...] = (
     Row("only the labels are known, and they are not enough", Action.LOOK,
         when={"looked": False},
         either=({"stop": LEFT_OFF}, {"call": CUT}, {"stop": Stop.WINDOW, "call": CALLS},
-                {"stop": Stop.END, "used_up": True})),
+                {"stop": NORMAL, "used_up": True}, {"stop": Stop.PAUSED, "resumes": True},
+                {"stop": Stop.ABORTED, "repeats": True})),
     # --- later attempts that failed or added nothing --------------------
     Row("a recovery failed, and a budget is used up", Action.STOP, Outcome.PARTIAL, "{spent}",
         when={"failed": True, "recovering": True, "spent": True}),
@@ -345,6 +357,8 @@ ROWS: tuple[Row, ...] = (
     # A refusal is how the provider ended the answer, so its stop reason stays.
     Row("a recovery was refused", Action.FINISH, Outcome.PARTIAL, "the model refused to continue",
         when={"recovering": True, "stop": Stop.REFUSED}),
+    Row("a recovery was aborted", Action.STOP, Outcome.PARTIAL, "the provider aborted: {raw}",
+        when={"recovering": True, "stop": Stop.ABORTED}),
     # No further recovery follows. The end is not synthetic either: the user may want a repetition.
     Row("a recovery only repeated earlier text", Action.FINISH, Outcome.STALLED,
         "the model only repeated what it had written",
@@ -372,11 +386,27 @@ ROWS: tuple[Row, ...] = (
         when={"unkept": True, "stop": Stop.DROPPED}),
     Row("the chain store failed", Action.FINISH, Outcome.PARTIAL, "{unkept}",
         when={"unkept": True}),
+    # --- answers that end badly, though not at a limit --------------------
+    Row("refused or filtered", Action.FINISH, Outcome.INCOMPLETE, "refused by the provider: {raw}",
+        when={"stop": Stop.REFUSED}),
+    Row("the generation failed, nothing delivered", Action.REPEAT,
+        when={"stop": Stop.ABORTED, "shown": False, "repeats": True, "spent": False}),
+    Row("the generation failed", Action.FINISH, Outcome.INCOMPLETE, "the provider aborted: {raw}",
+        when={"stop": Stop.ABORTED}),
+    Row("ended with an unknown stop reason", Action.FINISH, Outcome.INCOMPLETE,
+        "stop reason {raw!r} does not mean that the answer is complete",
+        when={"stop": Stop.OTHER}),
+    # No second time: after a tool's result, or in a row, silence is what the model means.
+    Row("an empty answer, nothing delivered", Action.REPEAT,
+        when={"stop": Stop.END, "empty": True, "silence": False, "shown": False, "repeats": 2,
+              "spent": False}),
+    Row("an empty answer", Action.FINISH, Outcome.INCOMPLETE, "the answer is empty",
+        when={"stop": Stop.END, "empty": True, "silence": False}),
     # --- answers that need no further attempt --------------------
     Row("ended normally after a later attempt", Action.FINISH, Outcome.HEALED,
-        when={"stop": ENDED, "later": True}),
+        when={"stop": Stop.END, "later": True}),
     Row("ended normally", Action.FINISH, Outcome.COMPLETE,
-        when={"stop": ENDED}),
+        when={"stop": Stop.END}),
     Row("the context window is full, a call is truncated", Action.CUT_CALL, Outcome.TRUNCATED,
         "context window full",
         when={"stop": Stop.WINDOW, "call": CUT}),
@@ -412,6 +442,9 @@ ROWS: tuple[Row, ...] = (
     Row("dropped, no resumption left", Action.STOP, Outcome.PARTIAL, "stream dropped",
         when={"stop": Stop.DROPPED}),
     # --- within a provider's own hops --------------------
+    Row("the provider paused, and the caller continues", Action.FINISH, Outcome.INCOMPLETE,
+        "paused by the provider: {raw}",
+        when={"stop": Stop.PAUSED, "resumes": False}),
     Row("a step of the provider ended with a token", Action.TOKEN,
         when={"stop": Stop.PAUSED, "token": True}),
     Row("a step of the provider ended without a new token", Action.FINISH, Outcome.PARTIAL,
@@ -649,6 +682,9 @@ class Closing:
     """By policy, part of a call was delivered, and the call stayed incomplete."""
     half_document: bool = False
     """Structured output was joined from several attempts, and is not complete JSON."""
+    dead: bool = False
+    """The caller's own attempt dropped, and could not be resumed."""
+    on_dead: str = "error"
     on_failure: str = "stop"
     truncated_tool_call: str = "explain"
 
@@ -675,7 +711,7 @@ FIRST_ANSWER: When = {
     "action": Action.FINISH,
     "later": False,
     "closed": True,
-    "stop": frozenset({Stop.END, Stop.REFUSED, Stop.WINDOW}),
+    "stop": frozenset(Stop) - {Stop.LENGTH, Stop.DROPPED},
 }
 
 # fmt: off
@@ -686,10 +722,18 @@ ENDINGS: tuple[Ending, ...] = (
     # If a filter stopped the answer inside a call, the last row applies: the call is left out.
     Ending("the first answer is complete", None,
         when=FIRST_ANSWER,
-        either=({"stop": frozenset({Stop.END, Stop.WINDOW})}, {"call": frozenset({NONE, WHOLE})},
+        either=({"stop": NORMAL | {Stop.WINDOW, Stop.PAUSED}}, {"call": frozenset({NONE, WHOLE})},
                 {"truncated_tool_call": "keep"})),
     Ending("incomplete, by policy an exception", StopWord.RAISED, Held.FIT,
         when={"on_failure": "raise", "outcome": NOT_WHOLE}),
+    # What the caller would get without us. A complete call stays of use, so it is delivered.
+    Ending("the caller's own stream dropped for good, by policy an error", StopWord.BROKEN,
+        Held.FIT,
+        when={"dead": True, "on_dead": "error", "action": frozenset({Action.STOP, Action.CUT_CALL}),
+              "call": frozenset({NONE, CUT})}),
+    Ending("the caller's own stream dropped for good, by policy truncated", StopWord.TRUNCATED,
+        Held.FIT,
+        when={"dead": True, "on_dead": "truncated", "action": Action.STOP}),
     Ending("the joined text is not complete JSON, by policy an exception", StopWord.RAISED,
         Held.FIT, Outcome.TRUNCATED, HALF_DOCUMENT,
         when={"on_failure": "raise", "half_document": True}),

@@ -110,6 +110,7 @@ from continuation.types import (
 if TYPE_CHECKING:
     from continuation.answer.call_completion import CallCompletion
 
+_DROPPED = "the stream dropped and could not be resumed"
 _HELD_AS = {Stands.HELD_CUT: Stop.LENGTH, Stands.HELD_DROPPED: Stop.DROPPED}
 
 
@@ -160,6 +161,8 @@ class Turn:
         """The last recovery ended normally without anything new."""
         self._resend_failed = False
         """A resend after a drop failed for good, so another one would fail too."""
+        self._dead = False
+        """The caller's own attempt dropped, and no attempt has resumed it yet."""
         self._broke: BaseException | None = None
         """The error that broke off the caller's own attempt, if one did."""
         self._first_id: str | None = None
@@ -240,7 +243,7 @@ class Turn:
             return
         else:
             result = ended
-        self._first_id = result.id
+        self._first_id, self._dead = result.id, result.stop is Stop.DROPPED
         while True:
             yield Emit(self._answer.take())
             if result.stop is Stop.LENGTH:
@@ -257,6 +260,7 @@ class Turn:
                 yield from self._close(decision, decision.outcome, situation)
                 return
             result = yield from self._go_on(decision.action, result)
+            self._dead = self._dead and result.stop is Stop.DROPPED
 
     def _read_first(self, head: Head) -> Generator[Command, Reply, AttemptResult | None]:
         """Read the caller's own attempt; return its result; `None`: it went out as it came."""
@@ -266,12 +270,20 @@ class Turn:
         known = None
         if labels is not None:  # they may be enough to let the answer go out as it came
             full = self.policy.verify_stop_reason and used_up(labels, self._ledger.limit)
-            known = decide(Situation(result=labels, looked=False, used_up=full))
+            known = decide(
+                Situation(
+                    result=labels,
+                    looked=False,
+                    used_up=full,
+                    repeats=int(self.policy.resend_failed),
+                    resumes=self._attempts.request.resumes(self.policy),
+                )
+            )
         if labels is not None and known is not None and known.outcome is not None:
             self._ledger.record(labels)
             self._attempts.unchanged(labels.id)
             self.recorder.rows.append(known.row)
-            self.recorder.finish(known.outcome, known.reason, stop=labels.raw)
+            self._finish(known.outcome, known.reason, labels, stop=labels.raw)
             if reply is labels:
                 reply = yield PassRest()
             if isinstance(reply, BaseException):
@@ -367,6 +379,7 @@ class Turn:
         guided = wanted and not budget.may_retry_smaller  # a call is missing
         nothing_new = not result.made_progress and not guided
         ends = nothing_new and result.stop is Stop.END and self._mode is Mode.RECOVERY
+        empty = result.stop is Stop.END and result.empty
         twice, self._ended_empty = ends and self._ended_empty, ends
         continued = result.made_progress and self._mode is Mode.RECOVERY
         self._prefill_works = self._prefill_works or (self._prefilled and continued)
@@ -390,12 +403,21 @@ class Turn:
             recoveries=budget.recoveries > 0,
             prefilled=self._prefilled,
             drops=self._may_resend and not getattr(result.error, "lasting", False),
+            repeats=budget.repeats,
+            silence=empty and request.may_be_silent,
+            resumes=self._resumes if result.stop is Stop.PAUSED else False,
             think_less=budget.may_think_less and request.with_less_thinking() is not None,
             retry_smaller=budget.may_retry_smaller
             and result.only_call
             and not self._answer.half_call,
             **(self._completes(result) if result.call is ToolCallState.CUT else {}),
         )
+
+    @property
+    def _resumes(self) -> bool:
+        """Whether a pause is resumed: by policy, or because the answer came from such a resume."""
+        first = self._mode is Mode.FIRST and not self._attempts.request.resumes(self.policy)
+        return not first and self._attempts.budget.pauses > 0
 
     @property
     def _may_resend(self) -> bool:
@@ -435,7 +457,7 @@ class Turn:
         if action is Action.THINK_LESS:
             request = self._attempts.request
             self._attempts.request = request.with_less_thinking() or request
-        if action in {Action.ESCALATE, Action.RESEND, Action.THINK_LESS}:
+        if action in {Action.ESCALATE, Action.RESEND, Action.THINK_LESS, Action.REPEAT}:
             return (yield from self._ask_again(action, limit, held, replaces=True))
         if action in {Action.ESCALATE_BEHIND, Action.RESEND_BEHIND}:
             return (yield from self._ask_again(action, limit, held, replaces=False))
@@ -478,6 +500,8 @@ class Turn:
         if replaces:
             answer, plan = kept.fork(), JoinPlan(Mode.REPLACE)
         request = self._attempts.request
+        if action is Action.REPEAT and self._attempts.budget.repeats == 0:
+            request = request.hinted(self._answer.note) or request
         # If the call can be completed, another answer truncated there is of no use, unless
         # its arguments came parsed: then only a stream shows how far they came.
         known = self._completion is not None and held.args_verified
@@ -490,6 +514,8 @@ class Turn:
             new = yield from self._read(answer, plan, opened[0])
         resends = action in {Action.RESEND, Action.RESEND_BEHIND}
         self._resend_failed = self._resend_failed or (resends and opened is None)
+        if action is Action.REPEAT and opened is None:
+            self._attempts.budget.repeats = 0
         again = Again(
             replaces=replaces,
             came=opened is not None,
@@ -647,7 +673,7 @@ class Turn:
         result, answer, policy = situation.result, self._answer, self.policy
         self._attempts.budget.settle()
         if decision.action is Action.RAISE:
-            self.recorder.finish(outcome, decision.reason)
+            self._finish(outcome, decision.reason, result)
             yield from map(Emit, self.replay.pieces())
             # An error event of a later attempt is not in the buffer: raise what broke the first.
             buffered = not self._attempts.gathered and isinstance(result.error, StreamError)
@@ -662,13 +688,13 @@ class Turn:
             if not situation.unkept:
                 yield from self._attempts.keep()
             reason = end.reason or decision.reason
-            self.recorder.finish(end.outcome or outcome, reason, stop=result.raw)
+            self._finish(end.outcome or outcome, reason, result, stop=result.raw)
             if self._attempts.gathered:
                 yield Emit(answer.gathered())
             yield from map(Emit, self.replay.pieces())
             return
         answer.release(
-            whole=end.held is Held.ALL and result.stop is Stop.END,
+            whole=end.held is Held.ALL and result.stop.is_end,
             cut_call=policy.truncated_tool_call if end.held is Held.BY_POLICY else None,
         )
         # What was just delivered may have completed a call that was delivered in part.
@@ -679,19 +705,42 @@ class Turn:
         shown = answer.take()
         data = answer.finish(end.stop or StopWord.OWN, usage)
         yield from self._attempts.keep()
-        self.recorder.finish(
+        self._finish(
             end.outcome or outcome,
             end.reason or decision.reason,
+            result,
             stop=answer.stop,
             synthetic=end.stop is StopWord.ENDED,
             characters=len(answer.text),
         )
-        if end.stop is not StopWord.RAISED:
+        if end.stop is StopWord.BROKEN:
+            yield Emit(shown)
+            yield from self._break(result)
+        elif end.stop is not StopWord.RAISED:
             yield Emit(shown + data)
         elif (report := self.recorder.finished) is not None:
             yield Emit(shown)
             body = None if self._attempts.request.streamed else data
             yield Raise(TruncatedAnswerError(report, answer.text, body))
+
+    def _break(self, result: AttemptResult) -> Script:
+        """End the answer as a broken one, with an error that says how much was delivered."""
+        answer, shape = self._answer, self._attempts.dialect.shape
+        if answer.framed:
+            yield Raise(self._broke or result.error or ConnectionError(_DROPPED))
+            return
+        last = self._ledger.error or str(result.error or "")
+        why = f" ({last})" if last else ""
+        delivered = f"{len(answer.text):,} characters were delivered"
+        error = shape.error(502, f"{_DROPPED}{why}; {delivered}")
+        yield Emit(shape.error_event(error))
+
+    def _finish(
+        self, outcome: Outcome, reason: str | None, result: AttemptResult, **more: Any
+    ) -> None:
+        """Write the report of an answer that ended with `result`."""
+        ending = "empty" if result.stop is Stop.END and result.empty else str(result.stop)
+        self.recorder.finish(outcome, reason, ending=ending if result.opened else None, **more)
 
     def _closing(self, decision: Decision, outcome: Outcome, situation: Situation) -> Closing:
         answer, policy = self._answer, self.policy
@@ -705,6 +754,9 @@ class Turn:
             outcome=outcome,
             half_call=answer.half_call,
             half_document=document and not answer.parses(self._document),
+            # A body has no error event, and an exception would make the SDK send it again.
+            dead=self._dead and self._attempts.request.streamed,
+            on_dead=policy.on_dead,
             on_failure=policy.on_failure,
             truncated_tool_call=policy.truncated_tool_call,
         )

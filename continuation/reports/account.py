@@ -12,7 +12,7 @@ from continuation.ledger import Attempt, Lesson
 from continuation.logs import line
 from continuation.policy import Policy
 from continuation.reports.report import CallReport, Report, SeamReport
-from continuation.types import Change, Mode, Outcome, Usage
+from continuation.types import Change, Mode, Outcome, Stop, Usage
 
 T = TypeVar("T")
 logger = logging.getLogger("continuation")
@@ -32,6 +32,14 @@ _CUT_CALL = "a function call was truncated at the ceiling"
 _THOUGHT = "thinking used the whole limit: no visible text"
 _THOUGHT_LESS = "truncated at the ceiling, no visible text, less thinking allowed"
 """The row of the decision table whose attempt the policy `less_thinking` makes."""
+_BY_ENDING = {
+    Stop.REFUSED: "change the request, or send it to another model",
+    Stop.ABORTED: "send the request again, or simplify the schemas of its tools",
+    Stop.OTHER: "look up the stop reason in the provider's documentation",
+    Stop.PAUSED: 'send the answer back to continue it, or set paused = "resume"',
+    "empty": "request the answer as text, or lower the effort for thinking",
+}
+"""`ending` of a report -> what helps."""
 _BY_OUTCOME = {
     Outcome.PARTIAL: "send the request again, for the part that is missing",
     Outcome.TRUNCATED: "request a shorter answer",
@@ -167,10 +175,11 @@ def remedy(report: Report, policy: Policy | None = None) -> str:
         tried = _THOUGHT_LESS in report.rows or (policy is not None and policy.less_thinking)
         more = "" if tried else "set less_thinking = true, or "
         return f"{more}lower the effort or the budget for thinking"
-    return _REMEDIES.get(report.reason or "") or _BY_OUTCOME.get(report.outcome, "")
+    by_ending = _BY_ENDING.get(report.ending or "") if report.outcome is Outcome.INCOMPLETE else ""
+    return _REMEDIES.get(report.reason or "") or by_ending or _BY_OUTCOME.get(report.outcome, "")
 
 
-def log(report: Report, policy: Policy | None = None) -> None:
+def log(report: Report) -> None:
     """Log a turn that was truncated: as info if completed, else a warning with advice.
 
     Never its text.
@@ -181,8 +190,9 @@ def log(report: Report, policy: Policy | None = None) -> None:
         text = line("answer completed", model=report.model, attempts=attempts, **stop, **sizes)
         logger.info("%s", text, extra={"report": report})
         return
-    # A caller who leaves an answer half-way knows that it is incomplete.
-    level = logging.INFO if report.reason == "closed by the caller" else logging.WARNING
+    # A caller who leaves an answer half-way, or continues a paused one, knows that.
+    known = report.reason == "closed by the caller" or report.ending == Stop.PAUSED
+    level = logging.INFO if known else logging.WARNING
     reason, error = why(report), report.attempts[-1].error if report.attempts else report.error
     text = line(
         "answer incomplete",
@@ -190,10 +200,11 @@ def log(report: Report, policy: Policy | None = None) -> None:
         outcome=report.outcome,
         reason=reason,
         error=error if error and error not in (reason or "") else None,
+        ending=report.ending,
         attempts=attempts,
         **stop,
         **sizes,
-        remedy=remedy(report, policy),
+        remedy=report.remedy,
     )
     logger.log(level, "%s", text, extra={"report": report})
 

@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Set
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from continuation.ledger import Attempt, Ledger, Lesson, delivered, request_id_in, total
@@ -177,7 +177,8 @@ class Report:
     """What became of one turn. `as_dict()` returns it as plain JSON values."""
 
     outcome: Outcome
-    """`complete`, `healed`, `partial`, `truncated`, `stalled`, `untouched` or `failed`."""
+    """`complete`, `healed`, `partial`, `truncated`, `stalled`, `incomplete`, `untouched` or
+    `failed`."""
     reason: str | None
     """Why it is not `complete` or `healed`; for people to read, not for code."""
     dialect: str
@@ -210,6 +211,12 @@ class Report:
     """Characters of visible text in the answer, of a turn that was cut; `None`: not counted."""
     chain: str | None = None
     """What the chain store failed to do; `None`: nothing, or it was not used."""
+    ending: str | None = None
+    """What ended the answer: a value of `continuation.types.Stop`, or `empty`; `None`: unknown.
+
+    `stop` is the provider's own word for it."""
+    remedy: str | None = None
+    """What to do about an incomplete answer, in one sentence; `None`: there is nothing to do."""
 
     @property
     def turn(self) -> Usage:
@@ -455,7 +462,8 @@ def watch() -> Generator[list[Report]]:
             _watching.reset(token)
 
 
-_LOGGED = frozenset({Outcome.HEALED, Outcome.PARTIAL, Outcome.TRUNCATED, Outcome.STALLED})
+_INCOMPLETE = frozenset({Outcome.PARTIAL, Outcome.TRUNCATED, Outcome.STALLED, Outcome.INCOMPLETE})
+_LOGGED = _INCOMPLETE | {Outcome.HEALED}
 
 
 class Recorder:
@@ -532,6 +540,7 @@ class Recorder:
         stop: str | None = None,
         synthetic: bool = False,
         characters: int | None = None,
+        ending: str | None = None,
     ) -> Report:
         """Write, keep, log and emit the report; return it. Later calls return the first report."""
         if self.finished is not None:
@@ -557,7 +566,12 @@ class Recorder:
             host=self.host,
             characters=characters,
             chain=self.chain,
+            ending=ending,
         )
+        if outcome in _INCOMPLETE:
+            from continuation.reports.account import remedy  # most turns are complete
+
+            report = self.finished = replace(report, remedy=remedy(report, self.policy) or None)
         _remember(report)
         for turns in self._watching:
             turns.append(report)
@@ -571,6 +585,6 @@ class Recorder:
         if outcome in _LOGGED and logger.isEnabledFor(level):
             from continuation.reports.account import log  # most turns are whole
 
-            log(report, self.policy)
+            log(report)
         self.tell(Finished(report))
         return report

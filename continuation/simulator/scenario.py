@@ -66,6 +66,8 @@ class Reply:
     - `status`, `error` (type, message), `headers`: another HTTP status makes it an error answer.
     - `drop`: after this many events the connection is closed without the end of the body. -1:
       before the status line. A JSON body ends in its middle.
+    - `torn`: the event after this many events ends in the middle of its data. A JSON body has no
+      events.
     - `kill`: after this many events `Simulator.victim` is killed; with a JSON body before any of
       it.
     - `error_after`: after this many events comes an `error` event, which `error` describes, and the
@@ -88,6 +90,7 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     drop: int | None = None
     kill: int | None = None
+    torn: int | None = None
     error_after: int | None = None
     delay: float = 0.0
     slow: float = 0.0
@@ -130,7 +133,8 @@ class Scenario:
     Faults, by attempt (1 is a conversation's first model call since start or reset):
 
     - `status`: HTTP status by attempt, with `retry_after` seconds or `retry_after_ms`.
-    - `drop`, `kill`, `error_event`: number of events before the fault, by attempt. `kill` sends
+    - `drop`, `kill`, `torn`, `error_event`: number of events before the fault, by attempt. `torn`
+      ends an event in the middle of its data. `kill` sends
       SIGKILL to `Simulator.victim`. Use it with `slow`, so that the client has read and saved
       the events before.
 
@@ -163,6 +167,7 @@ class Scenario:
     retry_after_ms: int | None = None
     drop: Mapping[int, int] = field(default_factory=dict[int, int])
     kill: Mapping[int, int] = field(default_factory=dict[int, int])
+    torn: Mapping[int, int] = field(default_factory=dict[int, int])
     error_event: Mapping[int, int] = field(default_factory=dict[int, int])
     slow: float = 0.0
     ceiling: int | None = None

@@ -178,6 +178,7 @@ class Simulator:
             self._reciter.reply(ask, scenario),
             drop=scenario.drop.get(attempt),
             kill=scenario.kill.get(attempt),
+            torn=scenario.torn.get(attempt),
             error_after=scenario.error_event.get(attempt),
         )
 
@@ -385,6 +386,8 @@ def send_events(line: Line, reply: Reply, events: Sequence[Event], recorded: Rec
     """Send events as one chunked body, with the waits and faults of the reply between them."""
     packer = zlib.compressobj(wbits=31) if reply.gzip else None
     frames = [_framed(event) for event in events]
+    if reply.torn is not None and reply.torn < len(events):
+        frames[reply.torn] = _torn(events[reply.torn])
     if reply.slow:
         bounds = [*range(len(frames) + 1)]
     else:  # all events between two waits or faults are sent in one write
@@ -410,6 +413,11 @@ def _framed(event: Event) -> bytes:
         return event.framed
     name = "" if event.name is None else f"event: {event.name}\n"
     return f"{name}data: {event.data}\n\n".encode()
+
+
+def _torn(event: Event) -> bytes:
+    """Return an event whose data ends in its middle."""
+    return _framed(replace(event, data=event.data[: len(event.data) // 2]))
 
 
 def _before(line: Line, reply: Reply, number: int) -> None:

@@ -310,9 +310,12 @@ class Segment:
         self.blocks.append(block)
         self.at[event.get("index")] = block
 
-    def reopen(self) -> None:
-        """Forget how the answer ended: another attempt continues it."""
-        self._ahead = self.blocks[-1] if self.blocks else None
+    def reopen(self, *, apart: bool) -> None:
+        """Forget how the answer ended: another attempt continues it.
+
+        `apart`: that attempt's blocks are all new; `False`: the first may continue the last one.
+        """
+        self._ahead = self.blocks[-1] if self.blocks and not apart else None
         self._half = None
         for block in reversed(self.blocks):
             if block.finished:

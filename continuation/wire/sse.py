@@ -100,12 +100,22 @@ def _plain(raw: bytes | bytearray, start: int) -> Frame | None:
     return Frame(name, data, blank) if data and b"\r" not in data else None
 
 
+def decoded(frame: Frame) -> Json:
+    """Return an event's JSON object; `{}`: it has none. A torn object is an error event.
+
+    Proxies and servers tear events (GLM-5#66, pycodeloop#62). No SDK can read the rest of such a
+    stream, so it counts as dropped.
+    """
+    try:
+        return as_json(loads(frame.data)) if frame.data else {}
+    except ValueError:
+        torn = frame.data.lstrip().startswith(b"{")
+        return {"type": "error", "error": {"type": "torn event"}} if torn else {}
+
+
 def typed(frame: Frame) -> Json:
     """Return an event's JSON object, with the event's name as its `type` if it has none."""
-    try:
-        event = as_json(loads(frame.data)) if frame.data else {}
-    except ValueError:
-        event = {}
+    event = decoded(frame)
     event.setdefault("type", frame.name)
     return event
 
@@ -145,7 +155,7 @@ class NamedPath:
         # JSON holds no raw line break, so none between head and end means a single event.
         return (
             chunk.startswith(self._flowing)
-            and chunk.endswith(b"\n\n")
+            and chunk.endswith(b"}\n\n")
             and 10 not in chunk[self._inside]
             and 13 not in chunk
         )
@@ -156,7 +166,8 @@ class NamedPath:
         if not raw.startswith(names, start):  # the last events are long: do not count in them
             return False
         known = sum(raw.count(name, start, end) for name in names)
-        return known == raw.count(b"\n\n", start, end) and raw.find(b"\r", start, end) < 0
+        ends = raw.count(b"\n\n", start, end), raw.count(b"}\n\n", start, end)
+        return ends == (known, known) and raw.find(b"\r", start, end) < 0
 
 
 COMMENT = b": \n"

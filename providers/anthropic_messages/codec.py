@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from continuation.providers.contract import FastPath, PlainReader, Reader, WireCodec, Writer
+from continuation.providers.contract import WORD, FastPath, PlainReader, Reader, WireCodec, Writer
 from continuation.types import AttemptResult, Json, Stop, ToolCallState, Usage
 from continuation.wire import sse
 from continuation.wire.blocks import (
@@ -26,10 +26,22 @@ from continuation.wire.json_values import as_int, as_json, as_key, as_list, as_t
 from continuation.wire.text_template import KEYS, PlainEvents, PlainWriter
 
 _STOPS = {
+    **dict.fromkeys(("end_turn", "tool_use", "stop_sequence"), Stop.END),
+    # Gateways that pass on the word of another format.
+    **dict.fromkeys(("stop", "tool_calls", "completed"), Stop.END),
+    "length": Stop.LENGTH,
     "max_tokens": Stop.LENGTH,
     "model_context_window_exceeded": Stop.WINDOW,
     "refusal": Stop.REFUSED,
+    "pause_turn": Stop.PAUSED,
+    # The caller asked for the pause (`pause_after_compaction`) and continues from it.
+    "compaction": Stop.END,
 }
+_SPEECH = re.compile(
+    rb'"text"\s*:\s*%b|"type"\s*:\s*"(?!(?:text|thinking|redacted_thinking|message)")[a-z_]+"'
+    % WORD
+)
+"""A text that is not empty, or a block of another type than text and thinking."""
 _COUNTS = {
     "input": "input_tokens",
     "cached": "cache_read_input_tokens",
@@ -53,6 +65,8 @@ class MessagesCodec(WireCodec):
     called = "tool_use"
     truncated = "max_tokens"
     stops = _STOPS
+    speech = _SPEECH
+    sends_back = True
     kinds = (
         frozenset({TEXT, TOOL_CALL, "container_upload", "compaction", "fallback"})
         | SERVER_CALLS

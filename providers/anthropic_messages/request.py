@@ -29,7 +29,7 @@ from continuation.types import (
 )
 from continuation.wire.blocks import SERVER_CALLS, TEXT, THINKING, TOOL_CALL
 from continuation.wire.errors import label_of, message_of, word
-from continuation.wire.json_values import as_int, as_json, as_text
+from continuation.wire.json_values import as_int, as_json, as_list, as_text
 
 _PATH = re.compile(r"/v1/messages/?$")
 _VERTEX = re.compile(
@@ -97,6 +97,25 @@ class MessagesRequest(BaseRequest):
             if self.body.get(key) is not None:
                 return f"the request uses {key!r}"
         return None
+
+    def _answers_tool(self, last: Json) -> bool:
+        kinds = {as_json(block).get("type") for block in as_list(last.get("content"))}
+        results = any(str(kind).endswith("tool_result") for kind in kinds)
+        return results or super()._answers_tool(last)
+
+    def resumes(self, policy: Policy) -> bool:
+        """Whether to resume a pause; the SDK's tool runner does that by itself."""
+        helper = self._request.headers.get("x-stainless-helper", "").lower()
+        return policy.paused == "resume" and "runner" not in helper
+
+    def hop(self, answer: Turn, limit: int | None) -> Outgoing:
+        """Send a paused answer back unchanged, as the docs ask ("Handling stop reasons")."""
+        turns = self._turns_of(self.body)
+        alternate(turns, "assistant", "content", answer.unchanged)
+        body: Json = {**self.body, self.turns_key: turns}
+        if container := as_json(answer.lasting.get("container")).get("id"):
+            body["container"] = container
+        return self._send(body, limit)
 
     def prefills(self, model_takes_it: bool) -> bool:
         """Whether prefill works: thinking must be off, and no output format be asked for (docs)."""

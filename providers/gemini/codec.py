@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from continuation.providers.contract import FastPath, Reader, WireCodec, Writer
+from continuation.providers.contract import WORD, FastPath, Reader, WireCodec, Writer
 from continuation.providers.gemini.parts import (
     KNOWN,
     SIGNATURE,
@@ -36,19 +36,22 @@ from continuation.wire.json_values import (
 from continuation.wire.text_template import TextTemplate
 
 _REFUSED = (
-    "SAFETY RECITATION LANGUAGE OTHER BLOCKLIST PROHIBITED_CONTENT SPII IMAGE_SAFETY "
-    "IMAGE_PROHIBITED_CONTENT IMAGE_OTHER IMAGE_RECITATION ESCALATION PUP_LIMITED_DISABLED "
+    "SAFETY RECITATION LANGUAGE BLOCKLIST PROHIBITED_CONTENT SPII IMAGE_SAFETY "
+    "IMAGE_PROHIBITED_CONTENT IMAGE_OTHER IMAGE_RECITATION PUP_LIMITED_DISABLED "
     "MODEL_ARMOR JAILBREAK BLOCKED_REASON_UNSPECIFIED"
 )
 _FAILED = (
-    "UNEXPECTED_TOOL_CALL TOO_MANY_TOOL_CALLS MISSING_THOUGHT_SIGNATURE MALFORMED_RESPONSE NO_IMAGE"
+    "MALFORMED_FUNCTION_CALL UNEXPECTED_TOOL_CALL MALFORMED_RESPONSE TOO_MANY_TOOL_CALLS "
+    "MISSING_THOUGHT_SIGNATURE OTHER ESCALATION NO_IMAGE"
 )
-"""Not refusals, but treated alike: no limit helps, and such an answer is not truncated."""
 _STOPS = {
+    "STOP": Stop.END,
     LENGTH: Stop.LENGTH,
     "CONTINUATION": Stop.PAUSED,
-    **dict.fromkeys((_REFUSED + " " + _FAILED).split(), Stop.REFUSED),
+    **dict.fromkeys(_REFUSED.split(), Stop.REFUSED),
+    **dict.fromkeys(_FAILED.split(), Stop.ABORTED),
 }
+_SPEECH = re.compile(rb'"text"\s*:\s*%b|"(?:functionCall|inlineData)"\s*:' % WORD)
 _REASON = re.compile(rb'"finishReason"\s*:\s*"([^"\\]*)"')
 
 
@@ -58,6 +61,8 @@ class GeminiCodec(WireCodec):
     ended = called = "STOP"
     truncated = LENGTH
     stops = _STOPS
+    speech = _SPEECH
+    silent = THINKING | {SIGNATURE}
     kinds = KNOWN
 
     def __init__(self) -> None:
@@ -68,6 +73,18 @@ class GeminiCodec(WireCodec):
 
     def reader(self) -> Reader:
         return GeminiReader(self.limit, self.tools)
+
+    def ending(self, segment: Segment) -> Stop:
+        """Return `REFUSED` for a blocked prompt, whose reasons share a word with others (OTHER)."""
+        blocked = bool(segment.delta.get("feedback"))
+        return Stop.REFUSED if blocked else super().ending(segment)
+
+    def note(self, delta: Json) -> str:
+        return as_text(delta.get("finishMessage"))
+
+    def speaks(self, body: bytes | bytearray) -> bool:
+        """Whether it has a text, and no part that may be thinking."""
+        return super().speaks(body) and b'"thought"' not in body
 
     def identity(self, message: Json) -> str:
         return as_text(message.get("responseId"))
@@ -157,8 +174,6 @@ class GeminiCodec(WireCodec):
             return None
         stop = self.stop_of(reason, closed=True)
         usage = self.read_usage(last_object(body, "usageMetadata"))
-        # A pause is not healed: the SDK itself sends the next request, with the token.
-        stop = Stop.END if stop is Stop.PAUSED else stop
         own = first_text(body, "responseId", max(body.rfind(b'"responseId"'), 0))
         return AttemptResult(stop=stop, raw=reason, id=own, usage=usage, text=True)
 

@@ -8,6 +8,7 @@ Only its declaration shows whether something may be missing.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from continuation.types import Json
@@ -24,13 +25,16 @@ def snake(name: str) -> str:
     return re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower()
 
 
-def declaration(tools: object, name: str) -> Json | None:
-    """Return what a request's `tools` declare of a function; `None`: nothing."""
+def declared(tools: object) -> Iterator[tuple[str, Json]]:
+    """Yield each function that a request's `tools` declare, by name."""
     for tool in map(as_json, as_list(tools)):
         for one in map(as_json, as_list(either_case(tool, "functionDeclarations"))):
-            if one.get("name") == name:
-                return one
-    return None
+            yield as_text(one.get("name")), one
+
+
+def declaration(tools: object, name: str) -> Json | None:
+    """Return what a request's `tools` declare of a function; `None`: nothing."""
+    return next((one for named, one in declared(tools) if named == name), None)
 
 
 def parameters(declared: Json) -> Json:

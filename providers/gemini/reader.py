@@ -71,11 +71,7 @@ class GeminiReader(PlainReader):
         if (event := self._plain.match(frame)) is not None:
             return (event,)
         self._count_plain()
-        try:
-            chunk = loads(frame.data)
-        except ValueError:
-            chunk = None
-        events = list(self._tell(chunk))
+        events = list(self._tell(_sse.decoded(frame)))
         self._plain.learn(frame, events)
         return events
 

@@ -12,11 +12,13 @@ from typing import Any
 
 from continuation.answer.message_builder import MessageBuilder
 from continuation.policy import Policy
+from continuation.prompts import call_hint
 from continuation.providers.contract import Dialect, Grammar, SdkDriver
 from continuation.providers.contract import MessageBuilder as Turn
 from continuation.providers.gemini.codec import GeminiCodec
 from continuation.providers.gemini.declarations import (
     declaration,
+    declared,
     either_case,
     in_json_schema,
     parameters,
@@ -109,6 +111,25 @@ class GenerateRequest(BaseRequest):
     def wanted(self) -> tuple[str, Json]:
         path, body = super().wanted
         return path.replace(":streamGenerateContent", ":generateContent"), body
+
+    def _answers_tool(self, last: Json) -> bool:
+        parts = map(as_json, as_list(last.get("parts")))
+        answers = any(either_case(part, "functionResponse") for part in parts)
+        return answers or super()._answers_tool(last)
+
+    @property
+    def _stop_sequences(self) -> object:
+        return self._config.get("stopSequences")
+
+    def hinted(self, note: str) -> GenerateRequest | None:
+        """Add the schemas of the tools that the provider's `note` names, or of all."""
+        tools = dict(declared(self.body.get("tools")))
+        meant = {name: tool for name, tool in tools.items() if name in note} or tools
+        if not meant:
+            return None
+        turns = self._turns_of(self.body)
+        self._add_user(turns, call_hint(dumps(tool).decode() for tool in meant.values()))
+        return self._like({**self.body, self.turns_key: turns})
 
     def prefills(self, model_takes_it: bool) -> bool:
         return model_takes_it and not self.structured

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from continuation.providers.contract import FastPath, Reader, WireCodec, Writer
+from continuation.providers.contract import WORD, FastPath, Reader, WireCodec, Writer
 from continuation.providers.openai_chat.reader import ENVELOPE, ChatReader, Pieces, reason_of
 from continuation.providers.openai_chat.writer import DONE, ChatWriter, folded
 from continuation.providers.openai_common.usage import CHAT
@@ -21,6 +21,10 @@ from continuation.wire.blocks import Block, Segment
 from continuation.wire.json_values import as_json, as_list, parsed
 
 _STOPS = {
+    **dict.fromkeys(("stop", "tool_calls", "function_call"), Stop.END),
+    # Words for a normal end of other servers and formats: Together, TGI, Cohere, Anthropic.
+    **dict.fromkeys(("eos", "eos_token", "stop_sequence", "complete", "completed"), Stop.END),
+    **dict.fromkeys(("end_turn", "tool_use", "tool_call"), Stop.END),
     "length": Stop.LENGTH,
     # Gateways that pass on the word of another format.
     "max_tokens": Stop.LENGTH,
@@ -37,6 +41,7 @@ _STOPS = {
     "network_error": Stop.DROPPED,
     "error": Stop.DROPPED,
 }
+_SPEECH = re.compile(rb'"content"\s*:\s*%b' % WORD)
 _REASON = re.compile(rb'"finish_reason"\s*:\s*(?:"([^"\\]*)"|null)')
 _CALLS = re.compile(rb'"(?:tool_calls|function_call)"\s*:\s*(?:\[\s*\{|\{)')
 
@@ -48,6 +53,7 @@ class ChatCodec(WireCodec):
     called = "tool_calls"
     truncated = "length"
     stops = _STOPS
+    speech = _SPEECH
     last = DONE
     lasting = ("counted",)
 
@@ -114,8 +120,7 @@ class ChatCodec(WireCodec):
         for frame in _sse.frames(raw, blank + 2 if blank >= 0 else 0):
             for event in () if frame.empty else reader.events(frame):
                 segment.add(event)
-        ended = self.stop_of(sketch.reason, closed=True) is Stop.END
-        return segment.call_state(ended=ended)
+        return segment.call_state(ended=self.ending(sketch).is_end)
 
 
 # --- a stream, unparsed ---------------------------------------------------------------------------
@@ -131,7 +136,6 @@ _SPELLINGS = tuple(
     for space in (b"", b" ")
 )
 _THOUGHT = re.compile(rb'"reasoning(?:_content)?"\s*:\s*"[^"]')
-_SPEECH = re.compile(rb'"content"\s*:\s*(?:"[^"]|\[\s*[^\]\s])')
 _CALLING = re.compile(rb'"(?:tool_calls|function_call)"\s*:\s*(?:\[\s*\{|\{\s*")')
 _NAMING = re.compile(rb'"name"\s*:\s*"')
 _LINE, _RETURN = b"\n\r"

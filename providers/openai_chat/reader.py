@@ -17,7 +17,7 @@ from continuation.types import Json
 from continuation.wire import blocks as _blocks
 from continuation.wire import sse as _sse
 from continuation.wire.blocks import REFUSAL, TEXT, TOOL_CALL
-from continuation.wire.json_values import as_json, as_key, as_list, as_text, dumps, loads, parsed
+from continuation.wire.json_values import as_json, as_key, as_list, as_text, dumps, parsed
 from continuation.wire.text_template import PADDING, PlainEvents
 
 _NONE: Json = {}
@@ -73,10 +73,7 @@ class ChatReader(PlainReader):
             if self._ended or self._counted or self._terminal != "required":
                 yield from (*self._pieces.close(), _blocks.ENDED)
             return
-        try:
-            chunk = as_json(loads(frame.data)) if frame.data else {}
-        except ValueError:
-            chunk = {}
+        chunk = _sse.decoded(frame)
         if (error := chunk.get("error")) and frame.name in {"", "error"}:
             given = as_json(error)  # an object with some servers, a string with others
             kind = str(given.get("type") or given.get("code") or "error")

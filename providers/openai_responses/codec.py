@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from continuation.providers.contract import FastPath, Reader, WireCodec, Writer
+from continuation.providers.contract import WORD, FastPath, Reader, WireCodec, Writer
 from continuation.providers.openai_common.usage import RESPONSES
 from continuation.providers.openai_responses.items import (
     LIVE,
@@ -27,13 +27,15 @@ from continuation.wire.json_values import as_json, as_text
 from continuation.wire.sse import NamedPath
 
 _STOPS = {
+    "completed": Stop.END,
     "max_output_tokens": Stop.LENGTH,
     "max_tokens": Stop.LENGTH,  # gateways that pass on the word of another format
     "length": Stop.LENGTH,
     "content_filter": Stop.REFUSED,
-    "failed": Stop.REFUSED,
+    "failed": Stop.REFUSED,  # what can succeed later is an error event, and a drop
 }
 _DETAILS = re.compile(rb'"incomplete_details"\s*:\s*(?:null|\{\s*"reason"\s*:\s*"([^"\\]*)"\s*\})')
+_SPEECH = re.compile(rb'"type"\s*:\s*"output_text"\s*,[^{}]*?"text"\s*:\s*%b' % WORD)
 _CALLED = re.compile(rb'"type"\s*:\s*"function_call"')
 _OTHER = frozenset({"incomplete", "failed", "cancelled"})
 _OTHER_STATUS = re.compile(rb'"status"\s*:\s*"(?:failed|cancelled)"')
@@ -46,6 +48,7 @@ class ResponsesCodec(WireCodec):
     called = "completed"
     truncated = "max_output_tokens"
     stops = _STOPS
+    speech = _SPEECH
     kinds = PARTS | THINKING | SERVER_ITEMS | {TOOL_CALL}
     served = SERVER_ITEMS
     live = LIVE

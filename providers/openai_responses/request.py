@@ -75,6 +75,9 @@ class ResponsesRequest(OpenAIRequest):
         self.can_drop_schema = not forced
         self.unbounded = self.limit is None and self._vendor.default_limit_is_ceiling
 
+    def _answers_tool(self, last: Json) -> bool:
+        return as_text(last.get("type")).endswith("_output") or super()._answers_tool(last)
+
     @property
     def chain(self) -> Chain:
         return self._chain

@@ -83,7 +83,9 @@ def shown(sim: Simulator, script: list[Reply]) -> int:
     with Way("sync") as way:
         sim.script(script)
         bare = way.bare(sim.url, timeout=2.0)  # so long is nothing else silent
-        client = continuation.wrap(bare, config=Policy(max_drop_recoveries=0), on_event=note)
+        client = continuation.wrap(
+            bare, config=Policy(max_drop_recoveries=0, on_dead="stop"), on_event=note
+        )
         for _ in client.messages.create(**ask(), stream=True):
             seen[-1] += 1
     sim.reset()

@@ -101,9 +101,13 @@ def test_a_loop_reads_each_event_without_a_check(
     with Simulator() as sim:
         sim.script(SCRIPTS[name])
         ran = play(MAKES[dialect](), how, sim, request(dialect, 2_000, more), POLICIES[policy])
-    assert ran.error is None
+    assert (ran.error is None) is ("resumption" not in name), "without us it is an error, too"
     text = "".join(map(LOOPS[dialect], ran.pieces))
-    assert text == ran.text
+    if ran.error is None:
+        assert text == ran.text
+    else:
+        assert text
+        assert STORY.startswith(text)
 
 
 @pytest.mark.parametrize("options", [None, {"include_usage": False}, {"include_obfuscation": True}])
@@ -115,5 +119,6 @@ def test_a_chat_stream_has_no_chunk_without_choices_that_nobody_asked_for(
     with Simulator() as sim:
         sim.script(SCRIPTS[name])
         ran = play(MAKES["openai-chat"](), "sync-stream", sim, request("openai-chat", 2_000, asked))
-    assert ran.error is None
-    assert "".join(map(read_chat, ran.pieces)) == ran.text
+    assert (ran.error is None) is ("resumption" not in name)
+    text = "".join(map(read_chat, ran.pieces))
+    assert text == ran.text if ran.error is None else STORY.startswith(text)

@@ -155,6 +155,8 @@ HOPS: dict[str, Any] = {"formats": ["gemini"], "more": {"model": gemini.LONG}}
 
 BLOCKS: Mapping[str, Block] = {
     "whole": WHOLE, "half": HALF, "thought": SIGNED, "eaten": EATEN, "fox": FOX,
+    "search": Raw({"type": "server_tool_use", "id": "srv_1", "name": "find", "input": {}}),
+    "found": Raw({"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": []}),
     "rest": Text("x jumps."), "again": Text(f"{FOX.text}x."), "who": Text("Who"),
     "once": Text("One fine day, "), "was": Text("all was"), "pieces": Text("In pieces."),
     "same": Text("The same line again.\n" * 30), "jumps": Text("The fox jumps."),
@@ -168,6 +170,8 @@ TEXTS: Mapping[str, str] = {
 ASKED: Mapping[str, dict[str, Any]] = {
     "streams": {"ways": STREAMS}, "bodies": {"ways": BODIES}, "top": {"at_ceiling": True},
     "hops": HOPS, "chat": {"formats": FORMATS[1:2]},
+    "messages": {"formats": FORMATS[:1]}, "gemini": {"formats": FORMATS[3:]},
+    "responses": {"formats": FORMATS[2:3]},
     "two": {"formats": FORMATS[:2]}, "others": {"formats": FORMATS[2:]},
     "prefilled": {"formats": FORMATS[:1], "more": {"model": messages.OLD}},
 }  # fmt: skip
@@ -232,6 +236,8 @@ a recovery was refused | cut thought fox; refusal | top two
   | partial, fox, posts=2, prompts=1 | the model refused to continue
 a recovery was refused | cut thought fox; refusal | top others
   | partial, fox, cut, posts=2, prompts=1 | the model refused to continue
+a recovery was aborted | cut thought fox; MALFORMED_RESPONSE | top gemini
+  | partial, fox, posts=2, prompts=1 | the provider aborted: MALFORMED_RESPONSE
 a recovery only repeated earlier text | cut same; cut same | top
   | stalled, same twice, cut, posts=2, prompts=1
 a recovery had nothing to add | cut jumps; end | top | healed, jumps, posts=2, prompts=1
@@ -245,20 +251,40 @@ a prefill was not continued | cut fox; end; end rest | prefilled model_max_outpu
 a prefill was not continued | cut fox; end; end rest | top chat vendor=vllm
   | healed, healed, posts=3, prompts=1
 a recovery was empty | cut fox; end | top | partial, fox, posts=2, prompts=1
+refused or filtered | refusal fox | two | incomplete, fox | refused by the provider
+refused or filtered | refusal fox | others | incomplete, fox, cut | refused by the provider
+the generation failed, nothing delivered | MALFORMED_FUNCTION_CALL; end fox | gemini
+  | healed, fox, posts=2
+the generation failed | OTHER; OTHER; OTHER | gemini
+  | incomplete, , posts=3, cut | the provider aborted: OTHER
+ended with an unknown stop reason | steered fox | two | incomplete, fox | 'steered'
+ended with an unknown stop reason | steered fox | responses | incomplete, fox, cut | 'steered'
+an empty answer, nothing delivered | end; end fox | | healed, fox, posts=2
+an empty answer | end; end | | incomplete, , posts=2 | the answer is empty
 ended normally after a later attempt | cut thought fox; end rest | top
   | healed, healed, posts=2, prompts=1
 ended normally | calling thought fox whole | | complete, fox, calls
 dropped before the first event | end fox drop=0 | | failed, , fails
 a budget is used up, a call is truncated | cut fox half | max_turn_output_tokens=1
   | partial, ~noted, cut
-a budget is used up, the stream dropped | lines | streams drop=8 max_turn_output_tokens=1
+a budget is used up, the stream dropped
+  | lines | streams drop=8 max_turn_output_tokens=1 on_dead=stop
   | partial, ~begun
 a budget is used up | cut thought fox | max_turn_output_tokens=1 | partial, fox, cut
 dropped after a continuation token | lines | hops streams deltas=40 checkpoint=3 drop=6
   | healed, lines, posts=2
 dropped, visible text, no call | lines | streams drop=8 | healed, lines, posts=2, raises, prompts=1
-dropped, no resumption left | lines | streams drop=8 max_drop_recoveries=0 | partial, ~begun
+dropped, no resumption left | lines | streams drop=8 max_drop_recoveries=0 on_dead=stop
+  | partial, ~begun
+the provider paused, and the caller continues | pause_turn fox | messages paused=return
+  | incomplete, fox | pause_turn
+the provider paused, and the caller continues | CONTINUATION fox | gemini
+  | incomplete, fox, cut | CONTINUATION
+a step of the provider ended with a token | pause_turn fox search; end found rest | messages
+  | healed, healed, posts=2, raises
 a step of the provider ended with a token | longer | hops hop=400 | healed, longer, posts=5
+a step of the provider ended without a new token | pause_turn fox; 400 | prefilled
+  | partial, fox, posts=2, raises
 a step of the provider ended without a new token | cut once; CONTINUATION was; 400 | hops
   | partial, once was, cut, posts=3
 truncated, with a token of the provider | longer | hops | healed, longer, posts=2
@@ -351,7 +377,7 @@ truncated, all recoveries used | cut thought fox | top max_recoveries=0 | trunca
         lambda broken: {
             "row": "dropped, a call stays truncated",
             "script": [broken],
-            "policy": replace(FAST, max_drop_recoveries=0),
+            "policy": replace(FAST, max_drop_recoveries=0, on_dead="stop"),
             "ways": STREAMS,
             "outcome": Outcome.PARTIAL,
             "cut": True,
@@ -442,6 +468,8 @@ Cell = tuple[str, str, How]
 WHOLE_OR_ERROR = "a JSON body is whole, or its break is the caller's error: nothing is in hand"
 NOTHING_SHOWN = "of a JSON body nothing is shown before its end: it is asked for again as a whole"
 ONLY_CHAINED = "Responses that are stored, without a store (openai_responses/test_chain.py)"
+ONLY_PAUSES = "only Anthropic and Gemini pause an answer"
+ONLY_ABORTS = "only Gemini has stop reasons for a generation that failed; others send an error"
 ONLY_GEMINI = "only Gemini gives tokens and answers in hops"
 NO_HALF_CALLS = "a call of Gemini's comes whole or not at all, but where its arguments are streamed"
 NO_PREFILL = "its servers take none (Gemini's older models do: providers/gemini)"
@@ -469,8 +497,24 @@ REASONS: Mapping[Cell, str] = {
     **_without("dropped, visible text, no call", WHOLE_OR_ERROR, ways=BODIES),
     **_without("dropped, a call stays truncated", WHOLE_OR_ERROR, ways=BODIES),
     **_without("dropped, no resumption left", WHOLE_OR_ERROR, ways=BODIES),
-    **_without("a step of the provider ended with a token", ONLY_GEMINI, FORMATS[:3]),
-    **_without("a step of the provider ended without a new token", ONLY_GEMINI, FORMATS[:3]),
+    **{
+        cell: why
+        for row in (
+            "the provider paused, and the caller continues",
+            "a step of the provider ended with a token",
+            "a step of the provider ended without a new token",
+        )
+        for cell, why in _without(row, ONLY_PAUSES, FORMATS[1:3]).items()
+    },
+    **{
+        cell: why
+        for row in (
+            "a recovery was aborted",
+            "the generation failed",
+            "the generation failed, nothing delivered",
+        )
+        for cell, why in _without(row, ONLY_ABORTS, FORMATS[:3]).items()
+    },
     **_without("truncated, with a token of the provider", ONLY_GEMINI, FORMATS[:3]),
     **_without(
         "truncated, text from an earlier process",
@@ -507,6 +551,11 @@ REASONS: Mapping[Cell, str] = {
         )
         for cell, why in _without(row, NO_HALF_CALLS, ["gemini"], BODIES).items()
     },
+    **_without(
+        "ended with an unknown stop reason",
+        "its SDK warns of an unknown reason (test_endings.py)",
+        FORMATS[3:],
+    ),
     **_without("the context window is full", NO_SUCH_STOP, FORMATS[2:]),
     **_without("the context window is full, a call is truncated", NO_SUCH_STOP, FORMATS[2:]),
     **_without(

@@ -57,6 +57,7 @@ only the labels are known, and they are not enough | end used_up -looked | look
 a recovery failed, and a budget is used up | length recovering failed text spent=s | stop partial
 a recovery failed for good | length recovering failed text | stop partial
 a recovery was refused | refused recovering later text | finish partial
+a recovery was aborted | aborted recovering later text repeats=2 | stop partial
 a recovery only repeated earlier text | length recovering stalled text | finish stalled
 a recovery had nothing to add | end recovering -made_progress at_end | finish healed
 a recovery proved that the text is complete | end recovering -made_progress ended_twice
@@ -65,6 +66,12 @@ a prefill was not continued | end recovering later -made_progress prefilled text
 a recovery was empty | end recovering later -made_progress text | stop partial
 the chain store failed, and the stream dropped | dropped text unkept=s | raise failed
 the chain store failed | length text below unkept=s | finish partial
+refused or filtered | refused text | finish incomplete
+the generation failed, nothing delivered | aborted text repeats=2 | repeat
+the generation failed | aborted text repeats=2 shown | finish incomplete
+ended with an unknown stop reason | other text | finish incomplete
+an empty answer, nothing delivered | end empty repeats=2 | repeat
+an empty answer | end empty repeats=1 | finish incomplete
 ended normally after a later attempt | end later text | finish healed
 ended normally | end text | finish complete
 the context window is full, a call is truncated | window call=cut | truncated_tool_call truncated
@@ -82,8 +89,9 @@ dropped, text delivered, then a call | dropped text shown call=cut | resend_behi
 dropped, visible text, no call | dropped text shown | resume
 dropped, a call stays truncated | dropped text call=cut -drops | truncated_tool_call partial
 dropped, no resumption left | dropped text -drops | stop partial
-a step of the provider ended with a token | paused token | token
-a step of the provider ended without a new token | paused text | finish partial
+the provider paused, and the caller continues | paused text token | finish incomplete
+a step of the provider ended with a token | paused token resumes | token
+a step of the provider ended without a new token | paused text resumes | finish partial
 truncated, with a token of the provider | length token below | token
 truncated after complete calls | length call=whole below | finish truncated
 truncated, text from an earlier process | length below text given | recover
@@ -286,6 +294,10 @@ ENDING_CASES = rows("""
 the first answer could not be read | finish complete | end -opened | own_bytes all untouched
 the first answer is complete | finish complete | end | own_bytes all
 incomplete, by policy an exception | stop partial on_failure=raise | dropped | raised fit
+the caller's own stream dropped for good, by policy an error | stop partial dead | dropped
+  | broken fit
+the caller's own stream dropped for good, by policy truncated
+  | stop partial dead on_dead=truncated | dropped | truncated fit
 the joined text is not complete JSON, by policy an exception
   | finish healed on_failure=raise half_document | end later | raised fit truncated
 a truncated call was delivered, by policy an exception | finish healed on_failure=raise half_call

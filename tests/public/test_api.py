@@ -54,7 +54,8 @@ CLASSES = {
     "max_turn_seconds max_turn_output_tokens leave_limits_below model_max_output_tokens "
     "initial_limit clamp remember_limit stream_tool_calls stream_thinking truncated_tool_call "
     "complete_tools complete_seams truncated_document "
-    "less_thinking forced_tool_choice on_failure usage prefill verify_stop_reason models_endpoint "
+    "less_thinking forced_tool_choice on_failure on_dead paused resend_failed usage prefill "
+    "verify_stop_reason models_endpoint "
     "recovery_prompt seam_buffer_chars backoff_seconds max_wait_seconds learned_file tracing "
     "repair unanswered_tool_calls auto_resume resume_text chain_store "
     "store_seconds log_repairs",
@@ -65,7 +66,7 @@ CLASSES = {
     "Repaired": "body changes left origins headers",
     "Repairing": "attempt code changes",
     "Report": "outcome reason dialect model stop synthetic attempts seams error seconds rows "
-    "learned repairs calls host characters chain",
+    "learned repairs calls host characters chain ending remedy",
     "Resume": "kind characters resumable attempts not_started unknown abandoned unsent",
     "Retrying": "attempt error seconds replaces",
     "Truncated": "attempt reason limit output_tokens estimated",
@@ -95,7 +96,7 @@ def test_a_class_has_its_fields(name: str) -> None:
 
 
 def test_outcomes_are_these_words() -> None:
-    words = "complete healed partial truncated stalled untouched failed"
+    words = "complete healed partial truncated stalled incomplete untouched failed"
     assert {str(outcome) for outcome in continuation.Outcome} == set(words.split())
 
 

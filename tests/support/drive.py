@@ -90,7 +90,7 @@ def accumulate_message(events: list[dict[str, Any]]) -> Message:
     """Return the message as the SDK's own accumulation builds it."""
     snapshot, buffers = None, dict[int, bytes]()
     for event in events:
-        if event["type"] in {"ping", "novel"}:
+        if event["type"] in {"ping", "novel", "error"}:
             continue
         parsed = _EVENT.validate_python(event)
         snapshot = accumulate_event(event=parsed, current_snapshot=snapshot, json_bufs=buffers)

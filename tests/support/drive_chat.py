@@ -36,7 +36,7 @@ def asking(limit: int | None = 1000, **changes: Any) -> Chunk:
 
 def accumulate(events: list[Chunk]) -> ChatCompletion:
     """Return the completion as the SDK's own accumulation builds it."""
-    return whole(ChatCompletionChunk.model_validate(event) for event in events)
+    return whole(ChatCompletionChunk.model_validate(e) for e in events if "error" not in e)
 
 
 def completed(driven: Driven) -> ChatCompletion:

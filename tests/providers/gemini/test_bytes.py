@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.drive import Driven, combs, split
 from support.drive_gemini import (
@@ -111,6 +111,7 @@ def test_nothing_of_an_uncut_stream_is_changed_or_lost(
 ) -> None:
     raw = sse([*chunks, SIGNED_END], newline)
     driven = ask([split(raw, cuts)])
+    assume(driven.ended is not None)  # an empty answer is requested again
     assert b"".join(driven.pieces) == raw
     assert report(driven).outcome is Outcome.COMPLETE
 

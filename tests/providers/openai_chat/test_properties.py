@@ -210,7 +210,7 @@ def test_a_cut_call_is_never_presented_as_a_whole_one(
     assert made == model.calls[: len(made)]
     if choice.finish_reason == "tool_calls":
         assert made
-    if stream:
+    if stream and not any("error" in event for event in driven.told):
         check_stream(driven)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -158,7 +159,8 @@ def test_an_error_that_would_come_again_is_told_at_once(opened: bool) -> None:
 
 
 def test_behind_a_text_such_an_error_leaves_what_is_there() -> None:
-    driven = served(sse([OPENING, *texts("The quick"), {"error": QUOTA}]))
+    policy = replace(FAST, on_dead="stop")
+    driven = served(sse([OPENING, *texts("The quick"), {"error": QUOTA}]), policy=policy)
     assert len(driven.requests) == 1
     assert (driven.report.outcome, completed(driven).choices[0].message.content) == (
         Outcome.PARTIAL,

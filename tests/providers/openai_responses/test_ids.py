@@ -314,7 +314,7 @@ def test_a_server_that_does_not_show_responses_is_believed_to_know(shown: object
         "created_at": 1,
         "model": MODEL,
         "status": "completed",
-        "output": [],
+        "output": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}],
     }
 
     def rule(asked: Asked) -> Answer:
