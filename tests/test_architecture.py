@@ -58,7 +58,8 @@ ROOMS: dict[str, set[str]] = {
     "durable": {"journal"},
     "chains": {"history", "stores", "wire"},
     "sessions": {"history", "wire"},
-    "simulator": {"limits", "history", "wire"},
+    # Not history: the simulator has rules of its own, against which those of repairs are tested.
+    "simulator": {"limits", "wire"},
     "cli": {
         "doors",
         "bulk",

@@ -9,13 +9,12 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from continuation.history import Violation
-from continuation.history.rules import texts
 from continuation.simulator.model import PromptTurn, tokens
 from continuation.simulator.scenario import Block, Raw, Reply, Text, Thinking, ToolUse
 from continuation.simulator.wire import Json
+from continuation.wire.json_values import mapping, objects
 
 compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 """Encodes JSON without spaces, as the providers do."""
@@ -39,14 +38,72 @@ def conversation_key(*head: Any) -> str:
     return hashlib.sha256(json.dumps(head).encode()).hexdigest()
 
 
-def by_rank(violations: Iterable[Violation], dialect: str) -> list[Violation]:
-    """Sort violations as the provider looks for them: by rule, and of one rule by position."""
-    ranks = {code: rank for rank, code in enumerate(texts(dialect))}
-    return sorted(violations, key=lambda v: (ranks[v.code], numbers_in(v.path)))
+class HistoryFault(NamedTuple):
+    """A broken rule of a history: its code, where (message, then block), the provider's text."""
+
+    code: str
+    where: tuple[int, ...]
+    text: str
+
+
+class Rulebook:
+    """A format's error texts, by the codes of rules, in the order in which the provider looks."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self.texts = texts
+        self._ranks = {code: rank for rank, code in enumerate(texts)}
+
+    def fault(self, code: str, *where: int, **named: object) -> HistoryFault:
+        """Return a fault; `{n}` in its text is the message, `{m}` the block or 0."""
+        n, m = (*where, 0, 0)[:2]
+        return HistoryFault(code, where, self.texts[code].format(n=n, m=m, **named))
+
+    def ranked(self, faults: Iterable[HistoryFault]) -> list[HistoryFault]:
+        """Sort faults as the provider looks for them: by rule, and of one rule by position."""
+        return sorted(faults, key=lambda fault: (self._ranks[fault.code], fault.where))
 
 
 def numbers_in(path: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", path)]
+
+
+def text_of(content: Any) -> str:
+    """Return the text of a content field: a string, or the joined `text` of its blocks."""
+    if isinstance(content, str):
+        return content
+    found = (block.get("text") for block in objects(content))
+    return "".join(text for text in found if isinstance(text, str))
+
+
+def is_object(text: Any) -> bool:
+    """Whether a value is the JSON text of an object, as the arguments of a call must be."""
+    try:
+        return isinstance(text, str) and isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
+
+
+REASONING_KEYS = frozenset(
+    {
+        "reasoning",
+        "reasoning_content",
+        "reasoning_details",
+        "reasoning_text",
+        "thinking",
+        "thoughts",
+    }
+)
+"""Fields of a message in which Chat servers and frameworks keep thinking; others refuse them."""
+_REASONING = REASONING_KEYS | {
+    *("redacted_thinking", "thought"),
+    *("reasoning.text", "reasoning.summary", "reasoning.encrypted"),
+}
+
+
+def is_reasoning(block: Any) -> bool:
+    """Whether a block is thinking, by the type or the mark of any format or framework."""
+    fields = mapping(block)
+    return fields.get("thought") is True or str(fields.get("type")) in _REASONING
 
 
 # -- signatures

@@ -5,7 +5,8 @@ how a reply of the model is written. Its refusals are a list of checks over its 
 yields texts, or whole refusals; the first one that any check yields is the error, so later checks
 may rely on what earlier ones ruled out. A text is the provider's own, as public bug reports quote
 it, unless the check's docstring calls it ours. Histories are checked by
-`continuation.history.validate`, so that repairs are tested against the rules they are made for.
+rules of the simulator's own (`rules.py` of each format): they share nothing with
+`continuation.history`, so that a wrong rule there is not confirmed here.
 """
 
 from __future__ import annotations

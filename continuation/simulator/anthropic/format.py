@@ -8,12 +8,11 @@ from dataclasses import replace
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
-from continuation.history import validate
-from continuation.history.rules import texts
 from continuation.simulator.anthropic import signatures
 from continuation.simulator.anthropic.events import AnthropicReplyWriter
 from continuation.simulator.anthropic.request import THINKING, AnthropicContext, input_tokens
-from continuation.simulator.common import by_rank, compact, conversation_key, numbers_in
+from continuation.simulator.anthropic.rules import RULES, faults
+from continuation.simulator.common import compact, conversation_key, numbers_in
 from continuation.simulator.format import Format
 from continuation.simulator.model import Ask, PromptTurn
 from continuation.simulator.scenario import Reply, Scenario
@@ -23,8 +22,6 @@ from continuation.wire.json_values import as_int, as_list, loads, mapping
 
 # -- what is refused
 
-_TEXTS = texts("anthropic")
-"""Its errors for invalid histories."""
 _THINKING_DOCS = "https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking"
 _CONTROLS = "thinking-binding-controls-2026-08-01"
 _NEEDS_CONTROLS = f"That setting requires the `{_CONTROLS}` value in the `anthropic-beta` header."
@@ -72,41 +69,40 @@ def prefill(context: AnthropicContext) -> Iterator[str]:
     if last is None or last.role != "assistant" or last.of("server_tool_use"):
         return
     if context.thinking == "disabled" and last.of(*THINKING):
-        yield _TEXTS["thinking_when_off"].format(n=last.message)
+        yield RULES.fault("thinking_when_off", last.message).text
     if not context.model.prefill or context.thinking not in (None, "disabled"):
-        yield _TEXTS["prefill_unsupported"]
+        yield RULES.fault("prefill_unsupported").text
 
 
 def history(context: AnthropicContext) -> Iterator[str]:
     """Refuse an invalid history; a call without a result is one, as the model is to answer now.
 
     Thinking must be signed, and must come first in a turn that has any, except in a turn with
-    server tools. That is stricter than `validate`, which allows models that think in between to
-    begin with text.
+    server tools (but there too in manual mode).
     """
+    manual = context.model.thinking == "manual" or context.thinking == "enabled"
     for turn in context.turns:
         for placed in turn.of("thinking"):
             if placed.block.get("signature") is None:
                 yield f"{placed.path}.thinking.signature: Field required"
         first = turn.blocks[0].kind if turn.role == "assistant" and turn.blocks else ""
-        if turn.of(*THINKING) and first not in THINKING and not turn.of("server_tool_use"):
-            yield _TEXTS["thinking_not_first"].format(n=turn.message, detail=first)
-    violations = validate(context.body, "anthropic", facts=context.model, live=False)
-    yield from (violation.message for violation in by_rank(violations, "anthropic"))
+        leads = manual or not turn.of("server_tool_use")
+        if turn.of(*THINKING) and first not in THINKING and turn.role == "assistant" and leads:
+            yield RULES.fault("thinking_not_first", turn.message, detail=first).text
+    yield from (fault.text for fault in faults(context.body, context.model))
 
 
 def thinking_blocks(context: AnthropicContext) -> Iterator[str]:
     """Refuse invalid signatures and, with binding models, a changed conversation before a block."""
     binding = mapping(mapping(context.body.get("thinking")).get("block_binding"))
     drop = binding.get("prefix_mismatch_behavior") == "drop_block"
-    faults = signatures.errors(
+    broken = signatures.errors(
         context.body,
         binding=context.model.binding and not (drop and _CONTROLS in context.betas),
         strict=context.scenario.strict_signatures,
     )
-    for code, placed in faults:
-        n, m = numbers_in(placed.path)
-        text = _TEXTS[code].format(n=n, m=m)
+    for code, placed in broken:
+        text = RULES.fault(code, *numbers_in(placed.path)).text
         yield f"{text} {_NEEDS_CONTROLS}" if drop and code == "thinking_bound" else text
 
 

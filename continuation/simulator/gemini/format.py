@@ -14,9 +14,8 @@ from itertools import chain
 from typing import Any, ClassVar
 from urllib.parse import parse_qs
 
-from continuation.history import validate
 from continuation.limits import ModelLimits
-from continuation.simulator.common import by_rank, compact, conversation_key, decoded, unseal
+from continuation.simulator.common import compact, conversation_key, decoded, unseal
 from continuation.simulator.format import GRPC_STATUSES, Format
 from continuation.simulator.gemini.events import GeminiReplyWriter
 from continuation.simulator.gemini.hops import Portion, Progress
@@ -32,6 +31,7 @@ from continuation.simulator.gemini.request import (
     target,
     turns,
 )
+from continuation.simulator.gemini.rules import faults
 from continuation.simulator.model import Ask, PromptTurn
 from continuation.simulator.scenario import Reply, Scenario
 from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal, Route
@@ -107,19 +107,13 @@ def limit(context: GeminiContext) -> Iterator[str]:
 
 _VERTEX_ONLY = ("message_empty", "text_empty")
 """The Gemini API takes an empty text, and refuses missing parts in words of its own."""
-_TOLERATED = ("roles_not_alternating",)
-"""Both accept contents of one role in a row: the SDK's own chats send them after a stream."""
 
 
 def history(context: GeminiContext) -> Iterator[str]:
     """Refuse an invalid history; a call without a result is one, as the model is to answer now."""
-    tolerated = _TOLERATED if context.vertex else (*_TOLERATED, *_VERTEX_ONLY)
-    faults = validate(context.body, "gemini", model=context.name, facts=context.model, live=False)
-    for violation in by_rank(faults, "gemini"):
-        if violation.code == "prefill_unsupported":
-            yield "Requests ending with a model turn are not supported."
-        elif violation.code not in tolerated:
-            yield violation.message
+    for fault in faults(context.body, context.name, context.model):
+        if context.vertex or fault.code not in _VERTEX_ONLY:
+            yield fault.text
 
 
 STAND_IN = "skip_thought_signature_validator"

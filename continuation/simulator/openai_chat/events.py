@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from continuation.history.tree import text_of
-from continuation.simulator.common import arrived, compact, pieces, spent, usage_of
+from continuation.simulator.common import arrived, compact, pieces, spent, text_of, usage_of
 from continuation.simulator.openai_chat.request import ChatContext
 from continuation.simulator.scenario import Block, Raw, Reply, Text, Thinking, ToolUse
 from continuation.simulator.wire import Event, Json

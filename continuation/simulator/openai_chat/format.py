@@ -10,14 +10,13 @@ from dataclasses import replace
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
-from continuation.history import validate
-from continuation.history.tree import text_of
 from continuation.limits import DEFAULT_CEILING, ModelLimits, find
-from continuation.simulator.common import by_rank, conversation_key, merged, numbers_in
+from continuation.simulator.common import conversation_key, merged, text_of
 from continuation.simulator.format import GRPC_STATUSES, Format
 from continuation.simulator.model import Ask, PromptTurn
 from continuation.simulator.openai_chat.events import CREATED, DONE, ChatReplyWriter
 from continuation.simulator.openai_chat.request import ChatContext, model_name
+from continuation.simulator.openai_chat.rules import faults
 from continuation.simulator.openai_chat.vendors import find_vendor
 from continuation.simulator.scenario import Reply, Scenario
 from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal, Route
@@ -180,10 +179,6 @@ def _template_flags(context: ChatContext) -> Iterator[Refusal]:
         yield from _worded(context, "trailing_mistral")
 
 
-_ELSEWHERE = ("last_not_user", "roles_not_alternating")
-"""Codes of violations that `prefill` checks, or that are not checked at all."""
-
-
 def history(context: ChatContext) -> Iterator[Refusal]:
     """Refuse an invalid history; a call without a result is one, as the model is to answer now.
 
@@ -198,15 +193,14 @@ def history(context: ChatContext) -> Iterator[Refusal]:
             yield Refusal(text, param=f"messages.[{number}].content")
     if not vendor.checked:
         return
-    violations = validate(context.body, "openai-chat", live=False, vendor=vendor.name)
-    for violation in by_rank(violations, "openai-chat"):
-        if violation.code not in (*_ELSEWHERE, *vendor.tolerates):
-            number, *_ = [*numbers_in(violation.path), 0]
+    for fault in faults(context.body, vendor.name):
+        if fault.code not in vendor.tolerates:
+            number, *_ = [*fault.where, 0]
             message = messages[number] if number < len(messages) else {}
             param = f"messages.[{number}].role" if vendor.openai else None
-            base = Refusal(violation.message, 400, vendor.order_type, vendor.order_code, param)
+            base = Refusal(fault.text, 400, vendor.order_type, vendor.order_code, param)
             named = {"n": number, "id": message.get("tool_call_id", "")}
-            yield next(_worded(context, violation.code, base, **named), base)
+            yield next(_worded(context, fault.code, base, **named), base)
 
 
 def window(context: ChatContext) -> Iterator[Refusal]:

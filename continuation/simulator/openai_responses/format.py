@@ -6,10 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from continuation.history import validate
-from continuation.history.rules import texts
 from continuation.limits import ModelLimits
-from continuation.simulator.common import by_rank, compact, conversation_key, numbers_in
+from continuation.simulator.common import compact, conversation_key
 from continuation.simulator.format import Format
 from continuation.simulator.model import Ask
 from continuation.simulator.openai_chat.format import ChatFormat, unverified
@@ -23,6 +21,7 @@ from continuation.simulator.openai_responses.request import (
     listed,
     turns,
 )
+from continuation.simulator.openai_responses.rules import RULES, faults
 from continuation.simulator.openai_responses.store import Archive, StoredResponse, reasoning_error
 from continuation.simulator.scenario import Reply, Scenario
 from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal, Route
@@ -77,7 +76,7 @@ def stored(context: ResponsesContext) -> Iterator[Refusal]:
         bare = item.get("type") == "reasoning" and not item.get("encrypted_content")
         name = item.get("id") if bare or is_reference(item) else None
         if name is not None and str(name) not in store.items:
-            text = texts("openai-responses")["item_not_stored"].format(id=name)
+            text = RULES.fault("item_not_stored", id=name).text
             yield Refusal(text, 404, param="input")
 
 
@@ -119,13 +118,12 @@ def history(context: ResponsesContext) -> Iterator[Refusal]:
     body: Json = {"model": context.body.get("model"), "input": answerable}
     if context.body.get("store") is False:
         body["store"] = False
-    for violation in by_rank(validate(body, "openai-responses", live=False), "openai-responses"):
-        code, text, path = violation.code, renumbered(violation.message), renumbered(violation.path)
-        index = next(iter(numbers_in(violation.path)), 0)
+    for code, where, text in faults(body):
+        index, text = next(iter(where), 0), renumbered(text)
         if index < held and code != "tool_result_missing":
             continue
         if code in _INVALID_VALUES:
-            yield Refusal(text, code="invalid_value", param=path)
+            yield Refusal(text, code="invalid_value", param=f"input[{index - held}]")
         yield Refusal(text, 404 if code == "item_not_stored" else 400, param="input")
 
 

@@ -6,9 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from continuation.history.tree import text_of
 from continuation.limits import ModelLimits
-from continuation.simulator.common import merged
+from continuation.simulator.common import merged, text_of
 from continuation.simulator.format import Context
 from continuation.simulator.model import PromptTurn, tokens
 from continuation.simulator.openai_responses.store import Archive
