@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from continuation.types import AttemptResult, Json, Request, Stop, ToolCallState, Usage
 from continuation.wire.blocks import TEXT, THINKING, TOOL_CALL, Block, Segment
 from continuation.wire.json_values import (
+    as_list,
+    as_map,
     as_text,
     dumps,
     first_text,
@@ -141,6 +143,19 @@ class Shape(ABC):
     The attributes and methods without a default are what a format has to define. A turn is one
     element of a request's list of messages.
     """
+
+    # --- recognizing a request by its body --------------------------------------------------------
+
+    def resembles(self, body: Mapping[str, Any]) -> int:
+        """Return how surely a body, apart from its turns, is a request of this format.
+
+        0: it is none, 1: nothing but its turns shows it. Of several formats the surest is right.
+        """
+        return int(is_list(body.get(self.turns)))
+
+    def resembles_turn(self, turn: Mapping[str, Any]) -> int:
+        """Return how surely a turn is one of this format; 0: nothing shows it."""
+        return 0
 
     # --- requests and answers ---------------------------------------------------------------------
 
@@ -278,6 +293,10 @@ class Shape(ABC):
         """Return the arguments of the SDK's method; `request`: its keywords, or its JSON."""
         return request
 
+    def joined_turn(self, chunks: Sequence[Any]) -> Any:
+        """Return a streamed turn, of which an SDK's chat has an object per chunk, as one object."""
+        return chunks[-1]
+
     def is_batch_line(self, line: Json, request: Json) -> bool:
         """Whether a line of a file holds a request of this format, judged by its form."""
         return bool(self.batch_request) and self.batch_request in line and self.turns in request
@@ -318,6 +337,11 @@ def plain_error(status: int, message: str) -> Json:
 def as_result_text(value: object) -> str:
     """Return a tool's result as text."""
     return value if isinstance(value, str) else dumps(value).decode()
+
+
+def block_types(message: Mapping[str, Any]) -> set[str]:
+    """Return the types of a message's blocks."""
+    return {as_text(as_map(block).get("type")) for block in as_list(message.get("content"))}
 
 
 def without_empty(message: Json) -> Json:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from continuation.providers.anthropic_messages.codec import MessagesCodec
-from continuation.providers.contract import ParsedCall, Shape, as_result_text
+from continuation.providers.contract import ParsedCall, Shape, as_result_text, block_types
 from continuation.types import Json
-from continuation.wire.json_values import as_json, as_list, as_text, is_list, objects
+from continuation.wire.json_values import as_json, as_list, as_map, as_text, is_list, objects
 
 _ERRORS = {
     400: "invalid_request_error",
@@ -19,6 +19,18 @@ _ERRORS = {
     504: "timeout_error",
 }
 """Status -> type of the error (docs: API > Errors)."""
+
+
+_FIELDS = frozenset(
+    {"system", "anthropic_version", "anthropic_beta", "stop_sequences", "top_k"}
+    | {"context_management"}
+)
+"""Fields of a request that Chat Completions does not have."""
+_BLOCKS = frozenset(
+    {"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "image"}
+    | {"document", "web_search_tool_result", "mcp_tool_use", "mcp_tool_result", "container_upload"}
+)
+"""Types of blocks that Chat Completions does not have."""
 
 
 class MessagesShape(Shape):
@@ -33,6 +45,18 @@ class MessagesShape(Shape):
     method = "messages.create"
     batch_request, batch_answer = "params", ("result", "message")
     upstream, server, key_header = "anthropic", "https://api.anthropic.com", b"x-api-key"
+
+    def resembles(self, body: Mapping[str, Any]) -> int:
+        """Surer than Chat with a field of its own, or else with the name of a model."""
+        tool = as_map(next(iter(as_list(body.get("tools"))), None))
+        if not super().resembles(body):
+            return 0
+        if "input_schema" in tool or _FIELDS & body.keys():
+            return 5
+        return 3 if as_text(body.get("model")).startswith("claude") else 1
+
+    def resembles_turn(self, turn: Mapping[str, Any]) -> int:
+        return 2 if block_types(turn) & _BLOCKS else 0
 
     def answer_turns(self, body: Json) -> list[Json]:
         return [{"role": "assistant", "content": body.get("content") or []}]

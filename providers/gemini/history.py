@@ -46,6 +46,8 @@ class GeminiGrammar(Grammar):
     dialect: ClassVar[HistoryFormat] = HistoryFormat.GEMINI
     own_models: ClassVar[str] = "gemini"
     field: ClassVar[str] = "contents"
+    content: ClassVar[str] = "parts"
+    beside_kind: ClassVar[frozenset[str]] = frozenset({"thought", *_SIGNATURE_KEYS, "type"})
     rules: ClassVar[Mapping[str, str]] = texts(dialect)
     ordered: ClassVar[bool] = True
     named: ClassVar[tuple[Kind, ...]] = (Kind.CALL, Kind.RESULT)

@@ -7,7 +7,6 @@ quoted in public issues, and the behaviour of google-genai 3.4.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from continuation.answer.message_builder import MessageBuilder
@@ -23,7 +22,7 @@ from continuation.providers.gemini.declarations import (
     snake,
 )
 from continuation.providers.gemini.message_builder import GeminiMessageBuilder
-from continuation.providers.gemini.parts import joined, spoken
+from continuation.providers.gemini.parts import spoken
 from continuation.providers.gemini.shape import GeminiShape
 from continuation.providers.request import BaseRequest, alternate, read_body, segment
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request
@@ -278,10 +277,6 @@ class Gemini(Dialect):
         chunk: Json = {"candidates": [{"content": content, "index": 0}]}
         chunk |= {key: first[key] for key in ("modelVersion", "responseId") if key in first}
         return b"data: %b\r\n\r\n" % dumps(chunk)
-
-    def joined(self, parts: Iterable[Json]) -> list[Json]:
-        """Return the parts of an answer with adjacent plain texts joined, the others unchanged."""
-        return joined(parts)
 
 
 DIALECT = Gemini()

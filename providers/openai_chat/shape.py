@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from continuation.providers.contract import ParsedCall, as_result_text, without_empty
+from continuation.providers.contract import ParsedCall, as_result_text, block_types, without_empty
 from continuation.providers.openai_chat.codec import ChatCodec
 from continuation.providers.openai_common.shape import IGNORED, OpenAIShape
 from continuation.types import Json
-from continuation.wire.json_values import as_json, as_text, dumps, objects
+from continuation.wire.json_values import as_json, as_list, as_map, as_text, dumps, objects
+
+_FIELDS = frozenset(
+    {"max_completion_tokens", "response_format", "stop", "n", "frequency_penalty", "seed"}
+    | {"presence_penalty", "stream_options", "reasoning_effort", "parallel_tool_calls"}
+    | {"logit_bias"}
+)
+"""Fields of a request that Messages does not have."""
+_ROLES = frozenset({"tool", "developer", "function"})
+_KEYS = frozenset({"tool_calls", "tool_call_id", "function_call", "reasoning_content"})
+_BLOCKS = frozenset({"image_url", "input_audio", "refusal", "file"})
+"""The roles, the fields and the parts' types of messages that Messages does not have."""
 
 
 class ChatShape(OpenAIShape):
@@ -23,6 +34,20 @@ class ChatShape(OpenAIShape):
         {"id", "object", "created", "model", "usage", "service_tier", "system_fingerprint"}
     )
     method = "chat.completions.create"
+
+    def resembles(self, body: Mapping[str, Any]) -> int:
+        """A field of its own is a surer sign than a model's name, and that than a tool's form."""
+        tool = as_map(next(iter(as_list(body.get("tools"))), None))
+        if not super().resembles(body):
+            return 0
+        if _FIELDS & body.keys():
+            return 4
+        return 2 if tool.get("type") == "function" or "function" in tool else 1
+
+    def resembles_turn(self, turn: Mapping[str, Any]) -> int:
+        if as_text(turn.get("role")) in _ROLES or _KEYS & turn.keys():
+            return 3
+        return 1 if block_types(turn) & _BLOCKS else 0
 
     def choices(self, body: Json) -> list[Json]:
         return objects(body.get("choices"))

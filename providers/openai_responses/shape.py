@@ -26,6 +26,9 @@ class ResponsesShape(OpenAIShape):
     )
     method = "responses.create"
 
+    def resembles(self, body: Mapping[str, Any]) -> int:
+        return int("input" in body and "messages" not in body)
+
     def is_chained(self, body: Json) -> bool:
         return bool(body.get("previous_response_id") or body.get("conversation"))
 
