@@ -33,7 +33,7 @@ from continuation.attach.journaled import (
     wait,
 )
 from continuation.attach.preparing import KEY, Preparation
-from continuation.attach.session import CLOSED, as_stream
+from continuation.attach.shell import CLOSED, as_stream
 from continuation.attach.stand_in import StandIn
 from continuation.attach.steps import Steps, awaited, called
 from continuation.attach.total_timeout import TotalTimeout
@@ -138,7 +138,7 @@ class _Healing(StandIn):
     # What the steps below yield is done by these. In asynchronous code they return awaitables.
     _a: ClassVar[str]
     """What precedes the names of asynchronous methods: `aread`, `asend`, `async_auth_flow`."""
-    _session: ClassVar[Callable[..., Any]]
+    _shell: ClassVar[Callable[..., Any]]
     _recorded: ClassVar[Callable[..., Any]]
     _begin_turn: ClassVar[Callable[..., Any]]
     _apart: ClassVar[Callable[..., Any]]
@@ -248,16 +248,16 @@ class _Healing(StandIn):
         send: Callable[..., Any] = partial(self.origin.send, stream=True, **options)
         if (lane := LANE.get()) is not None and turn.asked is not None:
             send = partial(self._method(lane, "send"), turn.asked[1].refused, send)
-        session = self._session(turn, request, self.cookies, send)
-        self.streams.add(weakref.ref(session, self.streams.discard))
+        shell = self._shell(turn, request, self.cookies, send)
+        self.streams.add(weakref.ref(shell, self.streams.discard))
         if lane is not None:
-            lane.session = session
+            lane.shell = shell
         kept: TurnLog | None = None
         if (keeper := self._keeper) is None:
-            response = yield session.open()
+            response = yield shell.open()
         else:
             kept = yield self._begin_turn(keeper, turn, request.url.path)
-            response = yield from self._journaled(session, turn, kept)
+            response = yield from self._journaled(shell, turn, kept)
         if not stream:
             try:
                 if _gathers(request, response):
@@ -272,13 +272,13 @@ class _Healing(StandIn):
                 raise
         return response
 
-    def _journaled(self, session: Any, turn: Turn, kept: TurnLog | None) -> Steps:
+    def _journaled(self, shell: Any, turn: Turn, kept: TurnLog | None) -> Steps:
         """Open a turn; its answer is recorded in a journal if `kept` is not `None`."""
-        session.played = first_attempt(kept) or session.played
+        shell.played = first_attempt(kept) or shell.played
         try:
-            response = yield session.open()
-            if kept is not None and response.stream is session:
-                response.stream = self._recorded(session, turn, kept)
+            response = yield shell.open()
+            if kept is not None and response.stream is shell:
+                response.stream = self._recorded(shell, turn, kept)
             elif kept is not None and is_recorded(kept, response):
                 body = yield self._method(response, "read")()
                 yield self._wait(kept.keep(body))
@@ -348,7 +348,7 @@ class HealingClient(_Healing, httpx2.Client):
     """
 
     _a = ""
-    _session, _recorded = HealedStream, JournaledStream
+    _shell, _recorded = HealedStream, JournaledStream
     _begin_turn, _wait = staticmethod(begin_turn), staticmethod(wait)
     _apart, _drain = staticmethod(_at_once), staticmethod(_drained)
 
@@ -384,7 +384,7 @@ class AsyncHealingClient(_Healing, httpx2.AsyncClient):
     """The asynchronous twin of `HealingClient`."""
 
     _a = "a"
-    _session, _recorded = AsyncHealedStream, AsyncJournaledStream
+    _shell, _recorded = AsyncHealedStream, AsyncJournaledStream
     _begin_turn, _wait = staticmethod(begin_turn_async), staticmethod(_written)
     _apart, _drain = staticmethod(_in_thread), staticmethod(_adrained)
 

@@ -72,7 +72,7 @@ class PacedCall(Keeper, Protocol):
     """
 
     streams: bool
-    session: Any
+    shell: Any
     """The turn under way."""
 
     def send(

@@ -58,7 +58,7 @@ def _too_large(what: str, most: float) -> TooLargeError:
     return TooLargeError(f"{what} has more than {most:,.0f} bytes, the maximum")
 
 
-class Session:
+class Shell:
     """One turn in a shell: everything but the I/O.
 
     A shell asks for the next command (`_next`), performs it, and notes the result in `_reply`; the
