@@ -75,10 +75,11 @@ class _Chats:
 
 
 class _Memory:
-    """Records an answer in a chat's history: a streamed one as one model turn.
+    """Records an answer in a chat's history: a streamed one as one message.
 
     A healed answer is valid if it has parts; otherwise the SDK decides what is valid. Of a cut one
-    without content, only the user's turn is kept: Vertex refuses an empty model turn.
+    without content, only the user's message is kept: Vertex refuses an empty one
+    of the model.
     """
 
     shape: Shape
@@ -92,10 +93,10 @@ class _Memory:
         except TypeError:  # the chunk carries no report id
             found = last_report()
         cut = found is not None and found.outcome in _OURS
-        turn = self.shape.joined_turn(model_output) if model_output else None
-        if turn is not None and turn.parts and latest is not None:
-            model_output, is_valid = [turn], is_valid or cut
-        empty = cut and not (turn is not None and turn.parts)
+        joined = self.shape.joined_message(model_output) if model_output else None
+        if joined is not None and joined.parts and latest is not None:
+            model_output, is_valid = [joined], is_valid or cut
+        empty = cut and not (joined is not None and joined.parts)
         super().record_history(user_input, model_output, is_valid and not empty)  # type: ignore[misc]
         if empty:
             self._curated_history.append(user_input)  # type: ignore[attr-defined]

@@ -66,7 +66,7 @@ def is_prompt(line: Json) -> bool:
 
 def has_turns(request: Json) -> bool:
     """Whether a request has a conversation in any format, or a stored prompt."""
-    return bool({"prompt", *(shape.turns for shape in shapes().values())} & request.keys())
+    return bool({"prompt", *(shape.messages for shape in shapes().values())} & request.keys())
 
 
 def request_in(line: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -100,7 +100,7 @@ def _lasting(value: object) -> str:
 def id_of(line: Json) -> str:
     """Return the id of a line of a batch API or of our own output; `""` without one."""
     # Beside the turns of a bare request, `metadata` is part of the request.
-    is_bare = any(shape.turns in line for shape in shapes().values())
+    is_bare = any(shape.messages in line for shape in shapes().values())
     metadata = {} if is_bare else as_json(line.get("metadata"))
     ids: list[object] = [*(line.get(name) for name in _ID), metadata.get("key")]
     return next((text for each in ids if (text := _id_text(each))), "")

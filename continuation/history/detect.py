@@ -46,7 +46,7 @@ def _by_messages(messages: list[Any], known: Mapping[HistoryFormat, Shape]) -> H
             or message["role"] not in _PLAIN_ROLES
         ]
     for message in map(as_map, messages):
-        signs = {shape.resembles_turn(message): each for each, shape in known.items()}
+        signs = {shape.resembles_message(message): each for each, shape in known.items()}
         if (most := max(signs)) > 0:
             return signs[most]
     return HistoryFormat.OPENAI_CHAT

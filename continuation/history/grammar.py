@@ -386,5 +386,5 @@ class Grammar(ABC):
         return None
 
     def after_join(self, part: Part) -> Part:
-        """Return a part of a recovery's answer as it must be in the turn it continued."""
+        """Return a part of a recovery's answer as it must be in the message it continued."""
         return part

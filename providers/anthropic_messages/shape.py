@@ -36,7 +36,7 @@ _BLOCKS = frozenset(
 class MessagesShape(Shape):
     """The shape of the Messages format."""
 
-    turns, answer, stop, truncated = "messages", "content", "stop_reason", "max_tokens"
+    messages, answer, stop, truncated = "messages", "content", "stop_reason", "max_tokens"
     stops = MessagesCodec.stops
     identity = ("model", "system", "tools")
     lengths = frozenset({"max_tokens", "stream"})
@@ -55,14 +55,14 @@ class MessagesShape(Shape):
             return 5
         return 3 if as_text(body.get("model")).startswith("claude") else 1
 
-    def resembles_turn(self, turn: Mapping[str, Any]) -> int:
-        return 2 if block_types(turn) & _BLOCKS else 0
+    def resembles_message(self, message: Mapping[str, Any]) -> int:
+        return 2 if block_types(message) & _BLOCKS else 0
 
-    def answer_turns(self, body: Json) -> list[Json]:
+    def answer_messages(self, body: Json) -> list[Json]:
         return [{"role": "assistant", "content": body.get("content") or []}]
 
-    def join_answer(self, turns: Sequence[Json], envelope: Json) -> Json:
-        return {**envelope, "content": turns[0]["content"]}
+    def join_answer(self, messages: Sequence[Json], envelope: Json) -> Json:
+        return {**envelope, "content": messages[0]["content"]}
 
     def text(self, body: Json) -> str:
         return "".join(as_text(block.get("text")) for block in objects(body.get("content")))
@@ -82,14 +82,14 @@ class MessagesShape(Shape):
         return {"role": "user", "content": [block]}
 
     def group_results(self, results: Sequence[Json]) -> list[Json]:
-        """Put all results into one turn, as the API requires."""
+        """Put all results into one message, as the API requires."""
         if len(results) < 2:
             return list(results)
-        blocks = [block for turn in results for block in as_list(turn.get("content"))]
+        blocks = [block for message in results for block in as_list(message.get("content"))]
         return [{"role": "user", "content": blocks}]
 
-    def answered_calls(self, turn: Json) -> set[str]:
-        blocks = objects(turn.get("content"))
+    def answered_calls(self, message: Json) -> set[str]:
+        blocks = objects(message.get("content"))
         return {as_text(each.get("tool_use_id")) for each in blocks if _is_result(each)}
 
     def is_client(self, client: Any, request: Mapping[str, Any]) -> bool:

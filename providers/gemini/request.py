@@ -58,7 +58,7 @@ class GenerateRequest(BaseRequest):
     `unbounded` stays `False`: the default limit may be 8,192, which no response reports.
     """
 
-    turns_key = "contents"
+    messages_key = "contents"
     ceiling_field = "outputTokenLimit"
     can_drop_schema = False
 
@@ -170,12 +170,12 @@ class GenerateRequest(BaseRequest):
     def _like(self, body: Json) -> GenerateRequest:
         return GenerateRequest(self._request, body, self._codec)
 
-    def _add_user(self, turns: list[Any], text: str) -> None:
-        """Add a turn, not a system instruction: that is refused together with cached content."""
-        alternate(turns, "user", "parts", [{"text": text}])
+    def _add_user(self, messages: list[Any], text: str) -> None:
+        """Add a message, not a system instruction: that is refused together with cached content."""
+        alternate(messages, "user", "parts", [{"text": text}])
 
-    def _add_model(self, turns: list[Any], content: list[Json]) -> None:
-        alternate(turns, "model", "parts", spoken(content))
+    def _add_model(self, messages: list[Any], content: list[Json]) -> None:
+        alternate(messages, "model", "parts", spoken(content))
 
     def _send(self, body: Json, limit: int | None) -> Outgoing:
         self._asked = body

@@ -27,7 +27,7 @@ _CONFIG = "generationConfig"
 class GeminiShape(Shape):
     """The shape of generateContent."""
 
-    turns, answer, stop, truncated = "contents", "candidates", "finishReason", "MAX_TOKENS"
+    messages, answer, stop, truncated = "contents", "candidates", "finishReason", "MAX_TOKENS"
     stops = GeminiCodec.stops
     identity = ("model", "systemInstruction", "tools")
     lengths = frozenset({"maxOutputTokens"})
@@ -52,19 +52,19 @@ class GeminiShape(Shape):
     def choices(self, body: Json) -> list[Json]:
         return objects(body.get("candidates"))
 
-    def answer_turns(self, body: Json) -> list[Json]:
+    def answer_messages(self, body: Json) -> list[Json]:
         content = self._content(body)
         return [{**content, "role": "model"}] if content.get("parts") else []
 
     def split_answer(self, body: Json) -> tuple[list[Json], Json]:
-        turns, envelope = super().split_answer(body)
+        messages, envelope = super().split_answer(body)
         stop = next((choice.get("finishReason") for choice in self.choices(body)), None)
-        return turns, {**envelope, "finishReason": stop}
+        return messages, {**envelope, "finishReason": stop}
 
-    def join_answer(self, turns: Sequence[Json], envelope: Json) -> Json:
+    def join_answer(self, messages: Sequence[Json], envelope: Json) -> Json:
         rest = {key: value for key, value in envelope.items() if key != "finishReason"}
         stop = envelope.get("finishReason")
-        return {**rest, "candidates": [{"index": 0, "content": turns[0], "finishReason": stop}]}
+        return {**rest, "candidates": [{"index": 0, "content": messages[0], "finishReason": stop}]}
 
     def text(self, body: Json) -> str:
         parts = objects(self._content(body).get("parts"))
@@ -91,18 +91,20 @@ class GeminiShape(Shape):
         return {"role": "user", "parts": [{"functionResponse": response}]}
 
     def group_results(self, results: Sequence[Json]) -> list[Json]:
-        """Put all results into one turn, as the API requires."""
+        """Put all results into one message, as the API requires."""
         if len(results) < 2:
             return list(results)
-        parts = [part for turn in results for part in as_list(turn.get("parts"))]
+        parts = [part for message in results for part in as_list(message.get("parts"))]
         return [{"role": "user", "parts": parts}]
 
-    def answered_calls(self, turn: Json) -> set[str]:
-        responses = [as_json(part.get("functionResponse")) for part in objects(turn.get("parts"))]
+    def answered_calls(self, message: Json) -> set[str]:
+        responses = [
+            as_json(part.get("functionResponse")) for part in objects(message.get("parts"))
+        ]
         return {as_text(each.get("id")) or "#" for each in responses if each}
 
-    def calls_without_id(self, turn: Json) -> list[ParsedCall]:
-        parts = [part for part in objects(turn.get("parts")) if part.get("functionCall")]
+    def calls_without_id(self, message: Json) -> list[ParsedCall]:
+        parts = [part for part in objects(message.get("parts")) if part.get("functionCall")]
         return [call for call in map(self.parse_call, parts) if not call.id]
 
     def is_client(self, client: Any, request: Mapping[str, Any]) -> bool:
@@ -117,7 +119,7 @@ class GeminiShape(Shape):
         others = {key: rest.pop(key) for key in rest.keys() - {"model", "contents"}}
         return {**rest, "config": {**others, **settings}}
 
-    def joined_turn(self, chunks: Sequence[Any]) -> Any:
+    def joined_message(self, chunks: Sequence[Any]) -> Any:
         """Join adjacent unsigned texts, and keep other parts as the objects that they are.
 
         There is no seam to decide: the attempts were joined before the chunks came.
@@ -135,7 +137,7 @@ class GeminiShape(Shape):
         return chunks[0].model_copy(update={"parts": merged})
 
     def is_batch_line(self, line: Json, request: Json) -> bool:
-        return self.turns in request
+        return self.messages in request
 
     def error(self, status: int, message: str) -> Json:
         other = "INTERNAL" if status >= 500 else "FAILED_PRECONDITION"

@@ -26,7 +26,7 @@ _BLOCKS = frozenset({"image_url", "input_audio", "refusal", "file"})
 class ChatShape(OpenAIShape):
     """The shape of Chat Completions."""
 
-    turns, answer, stop, truncated = "messages", "choices", "finish_reason", "length"
+    messages, answer, stop, truncated = "messages", "choices", "finish_reason", "length"
     stops = ChatCodec.stops
     lengths = frozenset({"max_tokens", "max_completion_tokens", "stream", "stream_options"})
     ignored = IGNORED | {"audio", "cache_control", "refusal"}
@@ -44,26 +44,26 @@ class ChatShape(OpenAIShape):
             return 4
         return 2 if tool.get("type") == "function" or "function" in tool else 1
 
-    def resembles_turn(self, turn: Mapping[str, Any]) -> int:
-        if as_text(turn.get("role")) in _ROLES or _KEYS & turn.keys():
+    def resembles_message(self, message: Mapping[str, Any]) -> int:
+        if as_text(message.get("role")) in _ROLES or _KEYS & message.keys():
             return 3
-        return 1 if block_types(turn) & _BLOCKS else 0
+        return 1 if block_types(message) & _BLOCKS else 0
 
     def choices(self, body: Json) -> list[Json]:
         return objects(body.get("choices"))
 
-    def answer_turns(self, body: Json) -> list[Json]:
+    def answer_messages(self, body: Json) -> list[Json]:
         return [without_empty(self._message(body))]
 
     def split_answer(self, body: Json) -> tuple[list[Json], Json]:
-        turns, envelope = super().split_answer(body)
+        messages, envelope = super().split_answer(body)
         stop = next((choice.get("finish_reason") for choice in self.choices(body)), None)
-        return turns, {**envelope, "finish_reason": stop}
+        return messages, {**envelope, "finish_reason": stop}
 
-    def join_answer(self, turns: Sequence[Json], envelope: Json) -> Json:
+    def join_answer(self, messages: Sequence[Json], envelope: Json) -> Json:
         rest = {key: value for key, value in envelope.items() if key != "finish_reason"}
         stop = envelope.get("finish_reason")
-        return {**rest, "choices": [{"index": 0, "message": turns[0], "finish_reason": stop}]}
+        return {**rest, "choices": [{"index": 0, "message": messages[0], "finish_reason": stop}]}
 
     def is_single_answer(self, body: Json) -> bool:
         has_logprobs = any(choice.get("logprobs") for choice in self.choices(body))
@@ -87,11 +87,11 @@ class ChatShape(OpenAIShape):
     def result(self, call: ParsedCall, value: Any, *, failed: bool) -> Json:
         return {"role": "tool", "tool_call_id": call.id, "content": as_result_text(value)}
 
-    def answered_calls(self, turn: Json) -> set[str]:
-        return {as_text(turn.get("tool_call_id"))} if turn.get("role") == "tool" else set()
+    def answered_calls(self, message: Json) -> set[str]:
+        return {as_text(message.get("tool_call_id"))} if message.get("role") == "tool" else set()
 
     def is_client(self, client: Any, request: Mapping[str, Any]) -> bool:
-        return hasattr(client, "responses") and self.turns in request
+        return hasattr(client, "responses") and self.messages in request
 
     def error_event(self, error: Json) -> bytes:
         return b"data: %b\n\n" % dumps(error)
