@@ -149,7 +149,7 @@ class Attempts:
             changed=own is not None,
             lowered=lowered,
             from_ceiling=policy.initial_limit == "ceiling",
-            remembered=policy.remember_limit and self.learned.knows(self.key),
+            remembered=policy.remember_limit and self.learned.get(self.key).limits,
         )
         first = choose(STARTS, facts).then
         raised = (yield from self._raised_first()) if first is Start.RAISE else None
