@@ -40,6 +40,7 @@ OnFailure: TypeAlias = Literal["stop", "truncated", "raise"]
 OnDead: TypeAlias = Literal["error", "stop", "truncated"]
 Paused: TypeAlias = Literal["resume", "return"]
 Stall: TypeAlias = Literal["learned", "off"]
+StreamBodies: TypeAlias = Literal["auto", "never"]
 UsagePolicy: TypeAlias = Literal["turn", "billed"]
 InitialLimit: TypeAlias = Literal["caller", "ceiling"]
 Tracing: TypeAlias = Literal["auto", "on", "off"]
@@ -117,6 +118,8 @@ class Policy:
     """Resend if an answer is empty or its generation failed, and nothing was delivered yet."""
     stall: Stall = "learned"
     """A stream silent for far longer than the model ever was: drop and resume it, or wait."""
+    stream_bodies: StreamBodies = "auto"
+    """Whether a request is sent as a stream if its body is expected to be long: proxies give up."""
     usage: UsagePolicy = "turn"
     """Usage in the answer: that of one complete turn, or everything that was billed."""
     prefill: bool = True
@@ -209,6 +212,7 @@ class CallKeys(TypedDict, total=False):
     paused: Paused
     resend_failed: bool
     stall: Stall
+    stream_bodies: StreamBodies
     usage: UsagePolicy
     prefill: bool
     verify_stop_reason: bool

@@ -271,6 +271,12 @@ CASES: dict[str, tuple[Look, object, object, object]] = {
     ),
     "resend_failed": (turn([end(Text("")), end()], posts), 2, False, 1),
     "stall": (listens, True, "off", False),
+    "stream_bodies": (
+        turn([end()], lambda _, sim: body_of(sim.posts[0]).get("stream"), max_tokens=20_000),
+        True,
+        "never",
+        None,
+    ),
     "usage": (
         turn(
             [cut(usage={"output_tokens": 1000}), end(usage={"output_tokens": 7})],

@@ -206,6 +206,8 @@ class LearnedFacts(NamedTuple):
     """Whether a trailing assistant message was refused."""
     asked: bool = False
     """Whether the models endpoint was asked."""
+    no_stream: bool = False
+    """Whether a request for a body was refused as a stream, and then accepted."""
 
     @property
     def limits(self) -> bool:
@@ -219,7 +221,7 @@ NUMBERS: Final = (
 )
 """The facts that are numbers: of tokens, or of seconds."""
 PERSISTED: Final = (*NUMBERS, "no_prefill")
-"""The facts that are saved: all but `asked`."""
+"""The facts that are saved: all but `asked` and `no_stream`."""
 
 
 class Learned:
@@ -266,7 +268,8 @@ class Learned:
             after = self._facts[key] = before._replace(**facts)
             if len(self._facts) > self._capacity:
                 self._facts.popitem(last=False)
-        if after._replace(asked=before.asked) != before and self.on_change is not None:
+        saved = after._replace(asked=before.asked, no_stream=before.no_stream)
+        if saved != before and self.on_change is not None:
             self.on_change()
         return after != before
 

@@ -166,7 +166,7 @@ def test_the_limits_are_those_of_the_model(
 FREE = {
     *("clamp", "stream_tool_calls", "stream_thinking", "complete_tools", "complete_seams"),
     *("on_failure", "on_dead", "prefill", "recovery_prompt", "unanswered_tool_calls"),
-    *("auto_resume", "resume_text"),
+    *("auto_resume", "resume_text", "stream_bodies"),
 }
 """Keys that say how an answer is treated: a caller may set them as it likes."""
 MOST = {
