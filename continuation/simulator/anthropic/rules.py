@@ -387,7 +387,7 @@ def _thinking(body: Json, messages: list[_Said], model: ModelLimits) -> Iterator
     mode = str(mapping(body.get("thinking")).get("type", ""))
     if mode in _REFUSED_MODES.get(model.thinking, ()):
         yield _fault("thinking_mode_unsupported", detail=mode)
-    for message, after in zip(messages, [*messages[1:], None], strict=True):
+    for message, after in zip(messages, [*messages[1:], None], strict=False):
         thoughts = message.of(*_THINKING) if message.role == "assistant" else []
         if not thoughts:
             continue
