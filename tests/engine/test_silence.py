@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
+from support.gateways import serving
 from support.sdks.formats import FORMATS, MAKES, request
-from support.sdks.turn import FAST, STREAMS, How, play_all
+from support.sdks.turn import FAST, STREAMS, How, Turn, play_all
 
 from continuation.attach import shell
 from continuation.attach.watchdog import Watchdog
@@ -82,6 +83,27 @@ def test_the_callers_own_timeout_decides(
         ran = play_all(runs, how, simulator, asked)[-1]
         assert len(simulator.posts) == len(runs)
     assert (ran.text, ran.told.outcome) == (LINES, Outcome.COMPLETE)
+
+
+def through_gateway(folder: Path, more: str) -> tuple[Turn, int]:
+    """Play two turns through a gateway, the second of which falls silent for a second."""
+    gate = threading.Event()
+    whole = Reply([Text(LINES)], deltas=24)
+    asked = request("anthropic-messages", 4_000, {})
+    runs = [MAKES["anthropic-messages"]() for _ in range(2)]
+    timer = threading.Timer(1.0, gate.set)
+    with Simulator(LINES) as simulator, serving(folder, simulator.url, more) as served:
+        simulator.script([whole, replace(whole, gate=gate, gate_at=10)])
+        timer.start()
+        play_all(runs, "sync-stream", served.of("anthropic-messages"), [asked] * 2, None)
+        return runs[1], len(simulator.posts)
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize(("more", "posts"), [("", 3), ("\n[gateway]\nidle_seconds = 500", 2)])
+def test_in_a_gateway_the_operators_bound_decides(tmp_path: Path, more: str, posts: int) -> None:
+    ran, sent = through_gateway(tmp_path, more)
+    assert (ran.text, sent) == (LINES, posts)
 
 
 # --- what is learned ------------------------------------------------------------------------------
