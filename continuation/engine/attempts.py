@@ -305,7 +305,9 @@ class Attempts:
         """Whether the request is for a body that may take too long, and may be sent as a stream."""
         if not (self.request.gathers_exactly and self._may_stream):
             return False
-        return max(self.request.limit or 0, self.budget.needed or 0) >= _LONG_BODY
+        known = self.learned.get(self.key).limits  # most turns need no budget, so none is made
+        needed = (self.budget.needed or 0) if known else 0
+        return max(self.request.limit or 0, needed) >= _LONG_BODY
 
     def _as_stream(self, own: Outgoing | None) -> Generator[Command, Reply, Reply]:
         """Send a request for a body as a stream; if that is refused, as the caller made it.
