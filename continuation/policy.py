@@ -39,6 +39,8 @@ CompleteSeams: TypeAlias = Literal["sure", "any"]
 OnFailure: TypeAlias = Literal["stop", "truncated", "raise"]
 OnDead: TypeAlias = Literal["error", "stop", "truncated"]
 Paused: TypeAlias = Literal["resume", "return"]
+Stall: TypeAlias = Literal["learned", "off"]
+StreamBodies: TypeAlias = Literal["auto", "never"]
 UsagePolicy: TypeAlias = Literal["turn", "billed"]
 InitialLimit: TypeAlias = Literal["caller", "ceiling"]
 Tracing: TypeAlias = Literal["auto", "on", "off"]
@@ -114,6 +116,10 @@ class Policy:
     """An answer that Anthropic pauses (`pause_turn`): continue it, or return it as it is."""
     resend_failed: bool = True
     """Resend if an answer is empty or its generation failed, and nothing was delivered yet."""
+    stall: Stall = "learned"
+    """A stream silent for far longer than the model ever was: drop and resume it, or wait."""
+    stream_bodies: StreamBodies = "auto"
+    """Whether a request is sent as a stream if its body is expected to be long: proxies give up."""
     usage: UsagePolicy = "turn"
     """Usage in the answer: that of one complete turn, or everything that was billed."""
     prefill: bool = True
@@ -205,6 +211,8 @@ class CallKeys(TypedDict, total=False):
     on_dead: OnDead
     paused: Paused
     resend_failed: bool
+    stall: Stall
+    stream_bodies: StreamBodies
     usage: UsagePolicy
     prefill: bool
     verify_stop_reason: bool
@@ -468,6 +476,7 @@ _COSTS: Final[Mapping[str, Callable[[Any], float]]] = {
     "truncated_document": ("return", "complete").index,
     "truncated_tool_call": lambda word: word in {"retry_smaller", "complete"},
     "paused": ("return", "resume").index,
+    "stall": ("off", "learned").index,
     "repair": ("off", "on_error", "before_send").index,
     "usage": ("billed", "turn").index,
 }

@@ -240,6 +240,10 @@ class BaseRequest(ABC):
         """Whether a body can be made of a streamed answer that lacks nothing of a body's."""
         return self.streams
 
+    gathers_exactly: ClassVar[bool] = False
+    """Whether such a body has every field of the provider's own: then its format may always send a
+    request for a body as a stream."""
+
     @property
     def prompt_text(self) -> str:
         """All words of the request, to estimate its size; images and files are left out."""

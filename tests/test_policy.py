@@ -22,8 +22,12 @@ from support.spending import repeat, spend
 import continuation
 from continuation import Policy
 from continuation.config import load, parse
+from continuation.engine.commands import StreamBody
+from continuation.engine.turn import Engine
 from continuation.policy import ALIASES, CLIENT_KEYS, KEYS, CallKeys, PolicyKeys, check, possible
+from continuation.registry import dialects
 from continuation.simulator import Reply, Simulator, Text, Thinking, ToolUse
+from continuation.types import Head, Request
 
 WRITE = {"path": "a.txt", "content": "hello world, this is the whole file"}
 
@@ -96,6 +100,20 @@ def twice(policy: Policy) -> object:
         with client.messages.stream(**ask()) as stream:
             stream.until_done()
         return limits(sim)
+
+
+def listens(policy: Policy) -> object:
+    """Look whether a stream's silence is bounded."""
+    engine = Engine(dialects(), policy, None, float)
+    dialect = engine.claims("POST", "/v1/messages")
+    assert dialect is not None
+    body = json.dumps(ask(stream=True)).encode()
+    script = engine.begin(dialect, Request("host", "/v1/messages", {}, body), None).run()
+    next(script)
+    script.send(Head(200, {"content-type": "text/event-stream"}))
+    command = script.send(None)
+    assert isinstance(command, StreamBody)
+    return command.silence is not None
 
 
 def held(marker: bytes, events: list[dict[str, Any]]) -> Look:
@@ -252,6 +270,13 @@ CASES: dict[str, tuple[Look, object, object, object]] = {
         1,
     ),
     "resend_failed": (turn([end(Text("")), end()], posts), 2, False, 1),
+    "stall": (listens, True, "off", False),
+    "stream_bodies": (
+        turn([end()], lambda _, sim: body_of(sim.posts[0]).get("stream"), max_tokens=20_000),
+        True,
+        "never",
+        None,
+    ),
     "usage": (
         turn(
             [cut(usage={"output_tokens": 1000}), end(usage={"output_tokens": 7})],

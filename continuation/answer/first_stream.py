@@ -76,7 +76,7 @@ class FirstStream:
             if not (raw.endswith(blank) or sse.may_end(raw, self._seen, len(chunk))):
                 return b""
             return self._read(self.frames(raw, self._seen))
-        self._seen = end
+        self._seen, self._sketch.moves = end, True
         if not gate.flowing:
             return b""
         if end == len(raw):  # all bytes so far are whole events, and shown
@@ -101,6 +101,7 @@ class FirstStream:
                 kinds.add(event["type"])
                 if event["type"] in {"content_block_delta", "content_block_stop"}:
                     self._sketch.events += 1
+                    self._sketch.note(event)
                     self._speaks = self._speaks or bool(
                         as_text(as_json(event.get("delta")).get("text")).strip()
                     )
@@ -156,6 +157,11 @@ class FirstStream:
             return None
         ended = any(event.get("type") == "message_stop" for event in self._reader.eof())
         return self._result() if ended else None
+
+    @property
+    def phases(self) -> list[str]:
+        """What was generated so far: see `MessageBuilder.phases`."""
+        return self._sketch.phases
 
     def _result(self) -> AttemptResult:
         """Return the result that follows from the events read so far."""

@@ -361,6 +361,16 @@ class MessageBuilder:
         return tail + "".join([as_text(delta.get("text")) for delta in pieces])
 
     @property
+    def phases(self) -> list[str]:
+        """What the attempt has generated so far, block by block; the last is still under way.
+
+        Each is "text", "thinking" or "call"; "" is unknown, or nothing of the block came yet.
+        """
+        if self._first is not None:
+            return self._first.phases
+        return self._segment.phases
+
+    @property
     def half_call(self) -> bool:
         """Whether the caller has been shown, by policy, a part of a call that is not whole."""
         for call in calls_in(self._client.blocks) if self._client.streamed else ():

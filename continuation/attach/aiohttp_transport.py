@@ -7,6 +7,7 @@ looks at every open connection for each request
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Generator
 from typing import Any
@@ -115,7 +116,11 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
             headers=[*response.raw_headers],
             stream=_Body(response),
             request=request,
-            extensions={"http_version": b"HTTP/1.1", "reason_phrase": _phrase(response)},
+            extensions={
+                "http_version": b"HTTP/1.1",
+                "reason_phrase": _phrase(response),
+                "network_stream": _Connection(response),
+            },
         )
 
     async def aclose(self) -> None:
@@ -123,6 +128,21 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
             await self._session.close()
         if self._other is not None:
             await self._other.aclose()
+
+
+class _Connection:
+    """A response's connection, as far as the shells use httpcore's."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self._loop = asyncio.get_running_loop()
+
+    def get_extra_info(self, info: str) -> _Connection | None:
+        return self if info == "socket" else None
+
+    def shutdown(self, how: int) -> None:
+        """Close the connection, from any thread: uvloop's sockets have no `shutdown`."""
+        self._loop.call_soon_threadsafe(self._response.close)
 
 
 def _phrase(response: aiohttp.ClientResponse) -> bytes:

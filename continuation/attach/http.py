@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import sys
 import threading
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from functools import partial
+from time import monotonic
 from typing import Any, cast
 
 import anyio
@@ -22,7 +22,7 @@ import httpx2
 from anyio import from_thread, to_thread
 from anyio.lowlevel import checkpoint, current_token
 
-from continuation.attach.shell import AT_ONCE, Shell, begin
+from continuation.attach.shell import AT_ONCE, Shell, begin, wake
 from continuation.attach.steps import at_once, awaited, called
 from continuation.attach.total_timeout import until
 from continuation.engine.commands import Consult, Emit, StreamBody
@@ -39,14 +39,6 @@ def _bare_stream(response: httpx2.Response) -> Any:
     stream = response.stream
     timed = type(stream).__module__ == "httpx2._client"
     return getattr(stream, "_stream", stream) if timed else stream
-
-
-def _wake(response: httpx2.Response) -> None:
-    """Shut a response's socket down, to wake the thread that reads it: closing would not."""
-    with contextlib.suppress(Exception):
-        if response.http_version.startswith("HTTP/1"):
-            line = response.extensions["network_stream"].get_extra_info("socket")
-            line.shutdown(socket.SHUT_RDWR)
 
 
 async def _shut(response: httpx2.Response) -> None:
@@ -114,7 +106,7 @@ class HealedStream(Shell, httpx2.SyncByteStream):
                 if self._until is not None and not live.http_version.startswith("HTTP/1"):
                     self._chunks = chunks = self._hurried(chunks, live.request)
                 try:
-                    with self._in_time(live):
+                    with self._in_time(live), self._listening(command):
                         for chunk in chunks:
                             if shown := take(chunk):
                                 yield shown
@@ -122,6 +114,7 @@ class HealedStream(Shell, httpx2.SyncByteStream):
                                 yield from replay.pieces()
                             if self._over:
                                 break
+                            self._since = monotonic()
                 except Exception as error:
                     self._fail(error)
                 finally:
@@ -190,7 +183,7 @@ class HealedStream(Shell, httpx2.SyncByteStream):
     def _hang_up(self, live: httpx2.Response) -> None:
         if self._live is live:
             self._over, self._reply = True, TimeoutError()
-            _wake(live)
+            wake(live)
 
     def _drop(self) -> None:
         if self._live is not None:
@@ -201,7 +194,7 @@ class HealedStream(Shell, httpx2.SyncByteStream):
         self._finish()
         self._wake.set()
         if self._live is not None and getattr(self._chunks, "gi_running", False):
-            _wake(self._live)
+            wake(self._live)
         self._drop()
 
 
@@ -230,14 +223,16 @@ class AsyncHealedStream(Shell, httpx2.AsyncByteStream):
                 live, replay = cast("httpx2.Response", self._live), self._turn.replay
                 take, chunks = self._taker(command), self._bytes_of(live)
                 try:
-                    async for chunk in chunks:
-                        if shown := take(chunk):
-                            yield shown
-                        elif replay.due:
-                            for piece in replay.pieces():
-                                yield piece
-                        if self._over:
-                            break
+                    with self._listening(command):
+                        async for chunk in chunks:
+                            if shown := take(chunk):
+                                yield shown
+                            elif replay.due:
+                                for piece in replay.pieces():
+                                    yield piece
+                            if self._over:
+                                break
+                            self._since = monotonic()
                 except Exception as error:
                     self._fail(error)
                 finally:

@@ -6,9 +6,10 @@ import contextlib
 import datetime
 import logging
 import math
+import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, cast
@@ -18,6 +19,7 @@ import httpx2
 from continuation.attach.journaled import FOREIGN_ANSWER, GATHERED, ReplayedAnswer
 from continuation.attach.preparing import KEY, Preparation
 from continuation.attach.steps import Steps
+from continuation.attach.watchdog import WATCHDOG
 from continuation.engine.commands import (
     Attach,
     Command,
@@ -32,6 +34,7 @@ from continuation.engine.commands import (
     Wait,
     Work,
 )
+from continuation.engine.silence import SHORTEST, Silence
 from continuation.engine.turn import Engine, Turn
 from continuation.providers.contract import Feed
 from continuation.types import AttemptResult, Enough, Head, Outcome, Outgoing, Request
@@ -57,6 +60,10 @@ class TooLargeError(httpx2.DecodingError):
     """
 
     lasting = True
+
+
+class SilentStreamError(TimeoutError):
+    """Raised for a stream that was silent for far longer than the model usually is."""
 
 
 _BLANKS = (b"\n\n", b"\r\n\r\n", b"\r\r")
@@ -144,6 +151,13 @@ class Shell:
         self._attached = False
         self._relayed = False
         self._over = False
+        self.listens = True
+        """Whether a stream that is silent for too long is ended."""
+        self._silence: Silence | None = None
+        """The silences of the stream under way; `None`: they are not bounded."""
+        self._since: float | None = None
+        """When the wait for the next chunk began, as `time.monotonic`; `None`: no wait."""
+        self._silenced: SilentStreamError | None = None
         # Bytes that would validly end what the caller has; `None`: none are known.
         self._closing: bytes | None = None
 
@@ -230,10 +244,14 @@ class Shell:
         raw = relay.replay.raw if relay.replay is not None else None
         self._relayed, self._over = True, False
         size, most, check = 0, self.max_body_bytes, self._size_check()
+        silence, clock = relay.silence, time.monotonic
 
         def take(chunk: bytes) -> bytes:
             nonlocal feed, raw, size
             shown = b""
+            since, self._since = self._since, None
+            if since is not None and silence is not None and clock() - since > SHORTEST:
+                silence.note(clock() - since)
             try:
                 try:
                     size += len(chunk)
@@ -261,6 +279,34 @@ class Shell:
             return shown
 
         return take
+
+    @contextlib.contextmanager
+    def _listening(self, relay: StreamBody) -> Generator[None]:
+        """End the live response if it is silent for too long while the context is open."""
+        live, self._silenced = self._live, None
+        # HTTP/2 shares its connection with other requests, so it cannot be shut down.
+        bounded = live is not None and live.http_version.startswith("HTTP/1")
+        if relay.silence is None or not (self.listens and bounded):
+            yield
+            return
+        self._silence, self._since = relay.silence, time.monotonic()
+        WATCHDOG.add(self)
+        try:
+            yield
+        finally:
+            WATCHDOG.remove(self)
+            self._silence = self._since = None
+
+    def check_silence(self) -> None:
+        """End the live response if it has been silent for too long; called in another thread."""
+        since, silence, live = self._since, self._silence, self._live
+        if since is None or silence is None or live is None:
+            return
+        seconds = time.monotonic() - since
+        if seconds > silence.allowed and self._since is since:
+            self._silenced = SilentStreamError(f"the stream was silent for {seconds:.0f} s")
+            self._over, self._reply = True, self._silenced
+            wake(live)
 
     def _size_check(self) -> Callable[[bytes, int], None]:
         """Return a function that raises `TooLargeError` for a chunk with which there is too much.
@@ -324,7 +370,7 @@ class Shell:
             if isinstance(error, httpx2.ReadError):
                 raise error
             raise httpx2.ReadError("the stream was closed") from error
-        self._reply = error
+        self._reply = self._silenced or error
 
     def _break(self, bug: Exception) -> bytes:
         """Stop the engine after an error of our own; return the bytes that end the answer.
@@ -465,6 +511,14 @@ def begin(command: Consult, done: Callable[[], object]) -> None:
             done()
 
     threading.Thread(target=ask, name="continuation-store", daemon=True).start()
+
+
+def wake(response: httpx2.Response) -> None:
+    """Shut a response's socket down, to wake who reads it: closing would not."""
+    with contextlib.suppress(Exception):
+        if response.http_version.startswith("HTTP/1"):
+            line = response.extensions["network_stream"].get_extra_info("socket")
+            line.shutdown(socket.SHUT_RDWR)
 
 
 def _as_it_came(chunk: bytes) -> bytes:

@@ -36,6 +36,7 @@ _NUMBERS = {
     "journal_seconds": Between(30, 86_400),
     "journal_turns": Between(1, 1_000_000),
 }
+IDLE_SECONDS = 600.0
 _OVERRIDES = ("lower", "any")
 _OWN_PATHS = frozenset({"t", "continuation", "livez", "readyz", "metrics"})
 
@@ -67,7 +68,7 @@ class GatewayTable:
 
     ping_seconds: float = 10.0
     """Seconds of silence after which a stream is kept alive by an event without content."""
-    idle_seconds: float = 600.0
+    idle_seconds: float = IDLE_SECONDS
     """Seconds of silence after which an upstream counts as broken off."""
     drain_seconds: float = 600.0
     """Seconds that streams have to end in, once the gateway is to stop."""

@@ -23,6 +23,7 @@ from continuation.engine.sending import (
     MOMENTARY,
     REMEDIES,
     RETRIES,
+    SLOW_STATUSES,
     STARTS,
     Remedy,
     RemedyFacts,
@@ -52,6 +53,9 @@ from continuation.types import (
 logger = logging.getLogger("continuation")
 
 _LOOKUP_SECONDS = 5.0
+_LONG_BODY = 16_384
+"""Tokens from which on a body is expected to be long: 100 s, after which the first proxies give up,
+are 5,000 to 10,000 tokens, and an answer is often shorter than its limit."""
 _LARGE = 1 << 18
 """Bytes of a request above which it takes milliseconds to write it anew."""
 _SLOW = 1_000_000
@@ -159,17 +163,22 @@ class Attempts:
             changed=own is not None,
             lowered=lowered,
             from_ceiling=policy.initial_limit == "ceiling",
-            remembered=policy.remember_limit and self.learned.knows(self.key),
+            long_body=self._is_long_body,
+            remembered=policy.remember_limit and self.learned.get(self.key).limits,
         )
         first = choose(STARTS, facts).then
         raised = (yield from self._raised_first()) if first is Start.RAISE else None
+        if first is Start.RAISE and raised is None:
+            first = choose(STARTS, replace(facts, from_ceiling=False, remembered=False)).then
         if first is Start.LOWER and lowered is not None:
             reply = yield from self._lowered(lowered)
         elif raised is not None:
             reply = yield from self._raised(raised, own)
+        elif first is Start.STREAM:
+            reply = yield from self._as_stream(own)
         else:
             reply = yield from self._send(own)
-        return (yield from self._remedied(reply, ours=ours))
+        return (yield from self._remedied(reply, own, ours=ours))
 
     def _send(self, outgoing: Outgoing | None) -> Generator[Command, Reply, Reply]:
         """Send the first attempt under the caller's own limit."""
@@ -281,15 +290,72 @@ class Attempts:
         seconds = self.budget.seconds_left
         return (yield from send(self.recorder.ledger, outgoing, Mode.FIRST, limit, seconds))
 
-    def _remedied(self, reply: Reply, *, ours: bool) -> Generator[Command, Reply, Reply]:
+    # --- a body that is sent as a stream ---------------------------------------------------------
+
+    @property
+    def _may_stream(self) -> bool:
+        """Whether the request is for a body, and may be sent as a stream."""
+        policy, request = self.policy, self.request
+        allowed = policy.stream_bodies == "auto" and policy.max_attempts > 1
+        asks = request.gathers and not (request.streamed or self.recorder.ledger.played)
+        return allowed and asks and not self.learned.get(self.key).no_stream
+
+    @property
+    def _is_long_body(self) -> bool:
+        """Whether the request is for a body that may take too long, and may be sent as a stream."""
+        if not (self.request.gathers_exactly and self._may_stream):
+            return False
+        return max(self.request.limit or 0, self.budget.needed or 0) >= _LONG_BODY
+
+    def _as_stream(self, own: Outgoing | None) -> Generator[Command, Reply, Reply]:
+        """Send a request for a body as a stream; if that is refused, as the caller made it.
+
+        `own`: the caller's request if its history was repaired, else `None`.
+        """
+        ledger, request = self.recorder.ledger, self.request
+        outgoing = yield from self._built(lambda: request.again(None))
+        if own is not None:
+            outgoing = replace(outgoing, headers={**own.headers, **outgoing.headers})
+        seconds = self.budget.seconds_left
+        reply = yield from send(ledger, outgoing, Mode.FIRST, request.limit, seconds, bounded=True)
+        if not isinstance(reply, Head):
+            return reply
+        raw = b"" if reply.ok else (yield Read())
+        body = raw if isinstance(raw, bytes) else b""
+        # Such as "Your organization must be verified to stream this model", with status 400.
+        named = b"stream" in body.lower()
+        facts = RemedyFacts(status=reply.status, gathers=True, names_stream=named)
+        if choose(REMEDIES, facts).then is Remedy.OWN:
+            ledger.record(error=self.request.label(reply, body))
+            answered = yield from self._send(own)
+            if isinstance(answered, Head) and answered.ok:
+                self.learned.learn(self.key, no_stream=True)
+            return answered
+        self.gathered = reply.ok and not reply.is_json
+        return reply
+
+    def _remedied(
+        self, reply: Reply, own: Outgoing | None, *, ours: bool
+    ) -> Generator[Command, Reply, Reply]:
         """Send a refused first attempt again if a change can help; return the last reply.
 
-        `ours`: if its answer is truncated, the turn will complete it.
+        `own`: the caller's request if its history was repaired, else `None`. `ours`: if its answer
+        is truncated, the turn will complete it.
         """
         if not isinstance(reply, Head):
             return reply
-        facts = RemedyFacts(status=reply.status)
-        if choose(REMEDIES, facts).then is not Remedy.READ:
+        slow = ours and reply.status in SLOW_STATUSES and self._may_stream
+        may = slow and self.policy.max_retries > 0 and self.budget.spent is None
+        first = choose(REMEDIES, facts := RemedyFacts(status=reply.status, may_stream=may)).then
+        if first is Remedy.STREAM:
+            error = yield from self._failure(reply)
+            if (seconds := self._pause(reply, error, 0)) is None:
+                self.refusal = error.error
+                return reply
+            yield from self._wait(error, seconds)
+            self.recorder.ledger.record(error=error.error)
+            return (yield from self._as_stream(own))
+        if first is not Remedy.READ:
             return reply
         body = yield Read()
         if not isinstance(body, bytes):

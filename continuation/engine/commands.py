@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from continuation.engine.silence import Silence
 from continuation.providers.contract import Feed
 from continuation.types import AttemptResult, Head, Outgoing, ReplayBuffer
 
@@ -39,6 +40,11 @@ class StreamBody:
     feed: Feed
     replay: ReplayBuffer | None = None
     """The buffer to which the shell adds the bytes first; only for the caller's own attempt."""
+    silence: Silence | None = None
+    """How long the bytes may stay away, where the shell can end the wait; `None`: no bound.
+
+    The shell notes silences in it that are longer than `SHORTEST`.
+    """
 
 
 @dataclass(frozen=True, slots=True)

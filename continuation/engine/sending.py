@@ -43,6 +43,9 @@ MOMENTARY = frozenset({402, 429})
 """Statuses about what credit or a rate limit leaves now; it may be less than an answer needs."""
 STREAM_STATUSES = frozenset({403, 404, 405, 501})
 """Statuses with which servers also answer a caller who may not stream."""
+SLOW_STATUSES = frozenset({408, 504, 524})
+"""Statuses with which proxies end a body that takes too long; a stream lives on. 524: Cloudflare,
+after 100 s without a byte (developers.cloudflare.com, error 524)."""
 HISTORY_STATUSES = frozenset({400, 404, 422})
 """Statuses with which providers refuse a history that they cannot accept, or do not find."""
 
@@ -59,6 +62,8 @@ class Start(StrEnum):
     """Send it with the ceiling as its limit."""
     RAISE = "raise"
     """Send it with a larger limit, if one is of use."""
+    STREAM = "stream"
+    """Send it as a stream; its caller gets the body that the events amount to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +80,8 @@ class StartFacts:
     """The known ceiling, if policy says to send no larger limit and the caller's is larger."""
     from_ceiling: bool = False
     """Policy says to start at the ceiling."""
+    long_body: bool = False
+    """Its body is expected to be long, and may be sent as a stream."""
     remembered: bool = False
     """Policy says to remember limits, and something is known of the model."""
 
@@ -89,6 +96,8 @@ STARTS: tuple[Choice[Start], ...] = (
         when={"lowered": True, "changed": False}),
     Choice("its limit may be too small, or policy starts at the ceiling", Start.RAISE,
         when={}, either=({"from_ceiling": True}, {"remembered": True})),
+    Choice("its body is expected to be long", Start.STREAM,
+        when={"long_body": True}),
     Choice("its limit stays", Start.OWN,
         when={}),
 )
@@ -108,7 +117,9 @@ class Remedy(StrEnum):
     RAISE_AGAIN = "raise_again"
     """Send the request as the error wants it, with a limit that is still above the caller's."""
     OWN = "own"
-    """Send the request with the caller's own limit."""
+    """Send the request with the caller's own limit, and as the caller made it."""
+    STREAM = "stream"
+    """Send the request as a stream."""
     REPAIR = "repair"
     """Send the repaired request, and retry it after errors that may be temporary."""
     LOWER = "lower"
@@ -129,6 +140,10 @@ class RemedyFacts:
     """The request was sent with a limit above the caller's."""
     gathers: bool = False
     """The request asked for a stream, although its caller waits for a body."""
+    names_stream: bool = False
+    """The error is about streaming."""
+    may_stream: bool = False
+    """The request is for a body, was not sent as a stream, and may be."""
     known: bool = False
     """The error was read."""
     repairable: bool = False
@@ -154,7 +169,13 @@ REMEDIES: tuple[Choice[Remedy], ...] = (
         when={"known": False},
         either=({"raised": True, "status": LIMIT_STATUSES | MOMENTARY},
                 {"raised": True, "gathers": True, "status": STREAM_STATUSES},
-                {"raised": False, "status": HISTORY_STATUSES})),
+                {"raised": False, "gathers": False, "status": HISTORY_STATUSES})),
+    Choice("a stream was refused", Remedy.OWN,
+        when={"known": False, "raised": False, "gathers": True},
+        either=({"status": STREAM_STATUSES},
+                {"status": LIMIT_STATUSES, "names_stream": True})),
+    Choice("the body took too long", Remedy.STREAM,
+        when={"known": False, "raised": False, "may_stream": True, "status": SLOW_STATUSES}),
     Choice("no error, or one that no change can help", Remedy.PASS_ON,
         when={"known": False}),
     Choice("the history is repaired, and the limit stays raised", Remedy.REPAIR_RAISED,

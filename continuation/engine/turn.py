@@ -48,6 +48,7 @@ from continuation.engine.commands import (
     StreamBody,
 )
 from continuation.engine.sending import PARTS, WAYS, NextPart, PartFacts, WayFacts, choose
+from continuation.engine.silence import Silence
 from continuation.engine.table import (
     Action,
     Again,
@@ -167,6 +168,8 @@ class Turn:
         """The error that broke off the caller's own attempt, if one did."""
         self._first_id: str | None = None
         """The id of the first attempt's answer, in formats that have ids."""
+        self._silence: Silence | None = None
+        """The silences of the stream read last; `None`: they are not bounded."""
         self._completion: CallCompletion | None = None
         """Completes the call that was truncated last, if policy says so."""
         self._attempts: Attempts
@@ -238,7 +241,8 @@ class Turn:
         self._answer = self._attempts.request.answer(self.policy)
         self._ledger.holds = lambda: self._answer.holds
         if gathered:
-            result = self._ended((yield StreamBody(self._answer.gather(head))))
+            feed = self._answer.gather(head)
+            result = self._ended((yield StreamBody(feed, None, self._listen(head))))
         elif (ended := (yield from self._read_first(head))) is None:
             return
         else:
@@ -264,7 +268,8 @@ class Turn:
 
     def _read_first(self, head: Head) -> Generator[Command, Reply, AttemptResult | None]:
         """Read the caller's own attempt; return its result; `None`: it went out as it came."""
-        reply = yield StreamBody(self._answer.first(head, self.replay), self.replay)
+        feed = self._answer.first(head, self.replay)
+        reply = yield StreamBody(feed, self.replay, self._listen(head))
         error = reply if isinstance(reply, BaseException) else None
         labels = reply if isinstance(reply, AttemptResult) else self._answer.result_by_labels(error)
         known = None
@@ -281,6 +286,7 @@ class Turn:
             )
         if labels is not None and known is not None and known.outcome is not None:
             self._ledger.record(labels)
+            self._learn_silence(labels)
             self._attempts.unchanged(labels.id)
             self.recorder.rows.append(known.row)
             self._finish(known.outcome, known.reason, labels, stop=labels.raw)
@@ -357,6 +363,8 @@ class Turn:
             in_word=text[-1:].isalnum(),
         )
         result = believed(result, evidence)
+        if beside is None:
+            self._learn_silence(result)
         if result.unmetered_text:  # a stream that broke off has no final count
             usage = result.usage or Usage()
             estimated = max(usage.output or 0, estimate(result.unmetered_text, request.model))
@@ -664,7 +672,21 @@ class Turn:
         """Read the answer to a later attempt, and return its result."""
         self._mode, self._answer = plan.mode, answer
         feed = self._ledger.watching(answer.begin(plan, head))
-        return self._ended((yield StreamBody(feed)))
+        return self._ended((yield StreamBody(feed, None, self._listen(head))))
+
+    def _listen(self, head: Head) -> Silence | None:
+        """Return the silences of the stream that the answer begins to read now, if bounded."""
+        self._silence, attempts = None, self._attempts
+        if head.streamed and self.policy.stall == "learned":
+            answer, tools = self._answer, bool(attempts.request.body.get("tools"))
+            self._silence = Silence(
+                attempts.learned, attempts.key, lambda: answer.phases, tools=tools
+            )
+        return self._silence
+
+    def _learn_silence(self, result: AttemptResult) -> None:
+        if self._silence is not None and result.stop is not Stop.DROPPED:
+            self._silence.learn()
 
     # --- the end -------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from continuation.attach.journaled import AsyncJournaledStream, TurnLog, first_a
 from continuation.attach.shell import TooLargeError, as_stream
 from continuation.attach.steps import awaited
 from continuation.config import HEADER, check_names, parse
+from continuation.config.gateway import IDLE_SECONDS
 from continuation.engine.turn import Turn
 from continuation.gateway import verbatim
 from continuation.gateway.access import CREDENTIALS
@@ -274,6 +275,8 @@ class GatewayTurn:
     async def _heal_recorded(self, turn_header: tuple[bytes, bytes], log: TurnLog | None) -> None:
         healed = AsyncHealedStream(self._turn, self._request, httpx2.Cookies(), self._send)
         healed.played = first_attempt(log)
+        # An operator who set a bound of their own chose how long a silence may be.
+        healed.listens = self._gateway.table.idle_seconds == IDLE_SECONDS
         healed.max_event_bytes = self._gateway.table.max_event_bytes
         healed.max_body_bytes = self._gateway.table.max_body_bytes
         stream: httpx2.AsyncByteStream = healed

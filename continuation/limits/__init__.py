@@ -196,14 +196,32 @@ class LearnedFacts(NamedTuple):
     """Output tokens of the longest answer that was cut below the ceiling; no tools."""
     needed_with_tools: int | None = None
     """The same for requests with tools."""
+    gap_text: int | None = None
+    """Seconds of the longest silence in a text, of answers that arrived to their end."""
+    gap_thinking: int | None = None
+    """The same in thinking that is streamed."""
+    gap_call: int | None = None
+    """The same in a call, and in a text that a call may follow."""
     no_prefill: bool = False
     """Whether a trailing assistant message was refused."""
     asked: bool = False
     """Whether the models endpoint was asked."""
+    no_stream: bool = False
+    """Whether a request for a body was refused as a stream, and then accepted."""
+
+    @property
+    def limits(self) -> bool:
+        """Whether something was learned that a request's limit may depend on."""
+        return self._replace(gap_text=None, gap_thinking=None, gap_call=None) != LearnedFacts()
 
 
-PERSISTED: Final = ("ceiling", "needed", "needed_with_tools", "no_prefill")
-"""The facts that are saved: all but `asked`."""
+NUMBERS: Final = (
+    *("ceiling", "needed", "needed_with_tools"),
+    *("gap_text", "gap_thinking", "gap_call"),
+)
+"""The facts that are numbers: of tokens, or of seconds."""
+PERSISTED: Final = (*NUMBERS, "no_prefill")
+"""The facts that are saved: all but `asked` and `no_stream`."""
 
 
 class Learned:
@@ -250,7 +268,8 @@ class Learned:
             after = self._facts[key] = before._replace(**facts)
             if len(self._facts) > self._capacity:
                 self._facts.popitem(last=False)
-        if after._replace(asked=before.asked) != before and self.on_change is not None:
+        saved = after._replace(asked=before.asked, no_stream=before.no_stream)
+        if saved != before and self.on_change is not None:
             self.on_change()
         return after != before
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from continuation.limits import Learned
+from continuation.limits import NUMBERS, Learned
 
 logger = logging.getLogger("continuation")
 
@@ -28,8 +28,6 @@ _LARGEST = 2_000_000
 """The largest file that is read, in bytes: `MOST` lessons with the longest names are smaller."""
 _MARK = "continuation-learned"
 _VERSION = 1
-NUMBERS = ("ceiling", "needed", "needed_with_tools")
-"""The facts that are numbers of tokens."""
 _NAMES = ("upstream", "credential", "model")
 
 Key: TypeAlias = "tuple[str, str, str]"

@@ -243,6 +243,8 @@ class Segment:
     delta: Json = field(default_factory=dict[str, object])
     usage: Json = field(default_factory=dict[str, object])
     events: int = 0
+    moves: bool = False
+    """Something of the last block's content has arrived."""
     stopped: bool = False
     error: Json | None = None
     reason: str | None = None
@@ -262,6 +264,7 @@ class Segment:
         kind = event.get("type")
         if kind == "content_block_delta":
             self.delta.pop("token", None)
+            self.note(event)
             if block := self.at.get(event.get("index")):
                 block.deltas.append(as_json(event.get("delta")))
         elif kind == "content_block_start":
@@ -309,6 +312,21 @@ class Segment:
         )
         self.blocks.append(block)
         self.at[event.get("index")] = block
+        self.moves = False
+
+    def note(self, event: Json) -> None:
+        """Note whether a delta brings content: some servers begin a text with an empty one."""
+        if not self.moves:
+            self.moves = any(
+                value for key, value in as_json(event.get("delta")).items() if key != "type"
+            )
+
+    @property
+    def phases(self) -> list[str]:
+        """What each block is: "text", "thinking" or "call"; "": unknown, or nothing of it came."""
+        names = {TEXT: "text", TOOL_CALL: "call"} | dict.fromkeys(THINKING, "thinking")
+        kinds = [names.get(block.kind, "") for block in [*self.blocks]]
+        return kinds if self.moves else [*kinds[:-1], ""]
 
     def reopen(self, *, apart: bool) -> None:
         """Forget how the answer ended: another attempt continues it.

@@ -64,6 +64,7 @@ class MessagesRequest(BaseRequest):
     ceiling_field = "max_tokens"
     # The SDK refuses a larger limit without streaming: it expects more than ten minutes.
     unary_ceiling = 21_333
+    gathers_exactly = True
 
     def __init__(self, request: Request, body: Json) -> None:
         super().__init__(request, body)

@@ -55,6 +55,7 @@ class ResponsesRequest(OpenAIRequest):
 
     messages_key = "input"
     limit_key = "max_output_tokens"
+    gathers_exactly = True  # the last event of a stream has the whole response
 
     def __init__(self, request: Request, body: Json, chain: Chain) -> None:
         super().__init__(request, body)

@@ -402,7 +402,13 @@ truncated, all recoveries used | cut thought fox | top max_recoveries=0 | trunca
             row=f"truncated at the ceiling, a {row}, to be completed",
             # Its last words are not told to the model, which repeats some and goes on.
             script=[HALF_LONG] * (posts - 1) + [end(Text(LONG_CALL[700:-2]))],
-            policy=replace(FAST, truncated_tool_call="complete", complete_seams="any"),
+            # Sent as a stream, a body's call would be as raw as a stream's.
+            policy=replace(
+                FAST,
+                truncated_tool_call="complete",
+                complete_seams="any",
+                stream_bodies="never",
+            ),
             formats=formats,
             ways=ways,
             at_ceiling=True,

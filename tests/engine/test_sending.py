@@ -48,6 +48,7 @@ its chain is lost, so the shell answers it | refused_here changed remembered | o
 its limit is above the ceiling | lowered=9 remembered | lower
 its limit may be too small, or policy starts at the ceiling | lowered=9 changed remembered | raise
 its limit may be too small, or policy starts at the ceiling | from_ceiling | raise
+its body is expected to be long | long_body | stream
 its limit stays | lowered=9 changed | own
 its limit stays | | own
 """)
@@ -57,8 +58,12 @@ the error may state what to change | raised status=402 | read
 the error may state what to change | raised status=429 | read
 the error may state what to change | raised gathers status=405 | read
 the error may state what to change | status=404 | read
+a stream was refused | gathers status=403 | own
+a stream was refused | gathers status=400 names_stream | own
+the body took too long | may_stream status=524 | stream
 no error, or one that no change can help | raised status=404 | pass_on
-no error, or one that no change can help | gathers status=403 | pass_on
+no error, or one that no change can help | gathers status=524 | pass_on
+no error, or one that no change can help | gathers status=400 | pass_on
 no error, or one that no change can help | status=429 | pass_on
 no error, or one that no change can help | status=200 | pass_on
 no error, or one that no change can help | | pass_on

@@ -166,13 +166,14 @@ def test_the_limits_are_those_of_the_model(
 FREE = {
     *("clamp", "stream_tool_calls", "stream_thinking", "complete_tools", "complete_seams"),
     *("on_failure", "on_dead", "prefill", "recovery_prompt", "unanswered_tool_calls"),
-    *("auto_resume", "resume_text"),
+    *("auto_resume", "resume_text", "stream_bodies"),
 }
 """Keys that say how an answer is treated: a caller may set them as it likes."""
 MOST = {
     **dict.fromkeys(("enabled", "escalate", "remember_limit", "verify_stop_reason"), "true"),
     **dict.fromkeys(("models_endpoint", "less_thinking", "resend_failed"), "true"),
     "paused": "resume",
+    "stall": "learned",
     "max_recoveries": "10",
     "max_drop_recoveries": "10",
     "max_attempts": "50",
@@ -198,6 +199,7 @@ LEAST: dict[str, Any] = {
     **dict.fromkeys(("enabled", "escalate", "remember_limit", "verify_stop_reason"), False),
     **dict.fromkeys(("models_endpoint", "less_thinking", "resend_failed"), False),
     "paused": "return",
+    "stall": "off",
     **dict.fromkeys(("max_recoveries", "max_drop_recoveries", "max_retries"), 0),
     **dict.fromkeys(("max_attempts", "max_turn_seconds", "max_turn_output_tokens"), 1),
     "leave_limits_below": 1_000_000,
