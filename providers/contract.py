@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from continuation.types import AttemptResult, Json, Request, Stop, ToolCallState, Usage
 from continuation.wire.blocks import TEXT, THINKING, TOOL_CALL, Block, Segment
 from continuation.wire.json_values import (
+    as_list,
+    as_map,
     as_text,
     dumps,
     first_text,
@@ -139,14 +141,27 @@ class ParsedCall:
 class Shape(ABC):
     """How a format writes a conversation, an answer, a batch line and an error.
 
-    The attributes and methods without a default are what a format has to define. A turn is one
+    The attributes and methods without a default are what a format has to define. A message is one
     element of a request's list of messages.
     """
 
+    # --- recognizing a request by its body --------------------------------------------------------
+
+    def resembles(self, body: Mapping[str, Any]) -> int:
+        """Return how surely a body, apart from its messages, is a request of this format.
+
+        0: it is none, 1: nothing but its messages shows it. Of several formats the surest is right.
+        """
+        return int(is_list(body.get(self.messages)))
+
+    def resembles_message(self, message: Mapping[str, Any]) -> int:
+        """Return how surely a message is one of this format; 0: nothing shows it."""
+        return 0
+
     # --- requests and answers ---------------------------------------------------------------------
 
-    turns: ClassVar[str]
-    """The field of a request that holds its turns."""
+    messages: ClassVar[str]
+    """The field of a request that holds its messages."""
     answer: ClassVar[str]
     """The field that only this format's answers have. If it holds choices, `choices` says so."""
     stop: ClassVar[str]
@@ -156,39 +171,39 @@ class Shape(ABC):
     stops: ClassVar[Mapping[str, Stop]]
     """The codec's stop reasons."""
     identity: ClassVar[tuple[str, ...]] = ("model", "tools")
-    """Fields, besides the turns, that are equal in two requests that ask the same."""
+    """Fields, besides the messages, that are equal in two requests that ask the same."""
     lengths: ClassVar[frozenset[str]] = frozenset({"stream"})
     """Fields that may differ when a request is repeated."""
     ignored: ClassVar[frozenset[str]] = frozenset()
-    """Fields of turns that are no content, or that an SDK adds. They are not compared."""
+    """Fields of messages that are no content, or that an SDK adds. They are not compared."""
     envelope: ClassVar[frozenset[str]] = frozenset()
     """Fields of an answer that are kept besides its content, and are small."""
 
     def options(self, body: Json) -> Json:
         """Return the other fields of a request that have to be equal in a repeated request."""
-        excluded = {*self.lengths, *self.identity, self.turns}
+        excluded = {*self.lengths, *self.identity, self.messages}
         return {key: value for key, value in body.items() if key not in excluded}
 
     def is_chained(self, body: Json) -> bool:
         """Whether a request continues a conversation that the provider keeps."""
         return False
 
-    def request_turns(self, body: Json) -> list[Json]:
-        """Return the turns of a request."""
-        return objects(body.get(self.turns))
+    def request_messages(self, body: Json) -> list[Json]:
+        """Return the messages of a request."""
+        return objects(body.get(self.messages))
 
     @abstractmethod
-    def answer_turns(self, body: Json) -> list[Json]:
-        """Return an answer's body as the turns that a later request carries."""
+    def answer_messages(self, body: Json) -> list[Json]:
+        """Return an answer's body as the messages that a later request carries."""
 
     @abstractmethod
-    def join_answer(self, turns: Sequence[Json], envelope: Json) -> Json:
+    def join_answer(self, messages: Sequence[Json], envelope: Json) -> Json:
         """Return the body that `split_answer` took apart."""
 
     def split_answer(self, body: Json) -> tuple[list[Json], Json]:
-        """Return an answer's turns, and the fields of its body that are no content."""
+        """Return an answer's messages, and the fields of its body that are no content."""
         envelope = {key: value for key, value in body.items() if key in self.envelope}
-        return self.answer_turns(body), envelope
+        return self.answer_messages(body), envelope
 
     def choices(self, body: Json) -> list[Json]:
         """Return the objects that hold the stop reason, one for each choice."""
@@ -196,7 +211,7 @@ class Shape(ABC):
 
     def is_single_answer(self, body: Json) -> bool:
         """Whether a body holds one answer with content, which `join_answer` can rebuild."""
-        return len(self.choices(body)) == 1 and bool(self.answer_turns(body))
+        return len(self.choices(body)) == 1 and bool(self.answer_messages(body))
 
     def is_answer(self, body: Json) -> bool:
         """Whether a JSON object is an answer of this format."""
@@ -217,7 +232,7 @@ class Shape(ABC):
         """Return the visible text of an answer."""
 
     def normalized(self, value: object, key: str) -> object:
-        """Return a value of a turn in the one form in which turns are compared.
+        """Return a value of a message in the one form in which messages are compared.
 
         `key`: the field that holds it. Its members are in that form already.
         """
@@ -244,18 +259,18 @@ class Shape(ABC):
 
     @abstractmethod
     def result(self, call: ParsedCall, value: Any, *, failed: bool) -> Json:
-        """Return the turn that gives one call its result."""
+        """Return the message that gives one call its result."""
 
     def group_results(self, results: Sequence[Json]) -> list[Json]:
-        """Return results of one answer's calls as the format requires: in one turn, or in many."""
+        """Return results of one answer's calls as the format requires: in one message or many."""
         return list(results)
 
     @abstractmethod
-    def answered_calls(self, turn: Json) -> set[str]:
-        """Return the ids of the calls that a turn gives results for; `#` for calls without one."""
+    def answered_calls(self, message: Json) -> set[str]:
+        """Return the ids of the calls that a message has results for; `#` for calls without one."""
 
-    def calls_without_id(self, turn: Json) -> list[ParsedCall]:
-        """Return the calls of an answer's turn that the provider gave no id."""
+    def calls_without_id(self, message: Json) -> list[ParsedCall]:
+        """Return the calls of an answer's message that the provider gave no id."""
         return []
 
     # --- SDKs and batch files ---------------------------------------------------------------------
@@ -279,9 +294,13 @@ class Shape(ABC):
         """Return the arguments of the SDK's method; `request`: its keywords, or its JSON."""
         return request
 
+    def joined_message(self, chunks: Sequence[Any]) -> Any:
+        """Return a streamed message, which an SDK's chat has as an object per chunk, as one."""
+        return chunks[-1]
+
     def is_batch_line(self, line: Json, request: Json) -> bool:
         """Whether a line of a file holds a request of this format, judged by its form."""
-        return bool(self.batch_request) and self.batch_request in line and self.turns in request
+        return bool(self.batch_request) and self.batch_request in line and self.messages in request
 
     # --- gateways and telemetry -------------------------------------------------------------------
 
@@ -321,6 +340,11 @@ def plain_error(status: int, message: str) -> Json:
 def as_result_text(value: object) -> str:
     """Return a tool's result as text."""
     return value if isinstance(value, str) else dumps(value).decode()
+
+
+def block_types(message: Mapping[str, Any]) -> set[str]:
+    """Return the types of a message's blocks."""
+    return {as_text(as_map(block).get("type")) for block in as_list(message.get("content"))}
 
 
 def without_empty(message: Json) -> Json:

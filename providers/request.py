@@ -1,8 +1,8 @@
 """One request of the caller's: what is the same in every wire format.
 
 A format derives its request from `BaseRequest` and defines what differs: the keys of its fields,
-and how a turn of the user or the model is appended to the conversation (`_add_user`, `_add_model`).
-It can inherit the other methods.
+and how a message of the user or the model is appended (`_add_user`, `_add_model`). It can inherit
+the other methods.
 """
 
 from __future__ import annotations
@@ -105,9 +105,9 @@ class Chained(Protocol):
 
 
 class BaseRequest(ABC):
-    """A request whose body is a JSON object with a list of turns."""
+    """A request whose body is a JSON object with a list of messages."""
 
-    turns_key: ClassVar[str] = "messages"
+    messages_key: ClassVar[str] = "messages"
     model_key: ClassVar[str] = "model"
     limit_key: ClassVar[str] = "max_tokens"
     stream_key: str = "stream"
@@ -145,11 +145,11 @@ class BaseRequest(ABC):
     # --- what a format defines -------------------------------------------------------------------
 
     @abstractmethod
-    def _add_user(self, turns: list[Any], text: str) -> None:
+    def _add_user(self, messages: list[Any], text: str) -> None:
         """Append a user's text to the conversation."""
 
     @abstractmethod
-    def _add_model(self, turns: list[Any], content: list[Json]) -> None:
+    def _add_model(self, messages: list[Any], content: list[Json]) -> None:
         """Append an attempt's content to the conversation, without blocks no request may carry."""
 
     def _like(self, body: Json) -> Self:
@@ -161,13 +161,13 @@ class BaseRequest(ABC):
         limit = limit if limit is not None else self.limit
         return dict(body) if limit is None else {**body, self.limit_key: limit}
 
-    def _turns_of(self, body: Mapping[str, object]) -> list[Any]:
+    def _messages_of(self, body: Mapping[str, object]) -> list[Any]:
         """Return a copy of the conversation in `body`."""
-        return list(as_list(body.get(self.turns_key)))
+        return list(as_list(body.get(self.messages_key)))
 
-    def _add_prefill(self, turns: list[Any], content: list[Json]) -> None:
+    def _add_prefill(self, messages: list[Any], content: list[Json]) -> None:
         """Append the content that a prefill ends with: the model continues its last text."""
-        self._add_model(turns, content)
+        self._add_model(messages, content)
 
     def _for_recovery(self, body: Json, answer: MessageBuilder) -> Json:
         """Return the body of a recovery: without constraints on the answer as a whole."""
@@ -209,8 +209,10 @@ class BaseRequest(ABC):
         It can after a tool's result or after text of the model, and where a stop sequence may be
         the first thing that the model writes.
         """
-        turns = self._turns_of(self.body)
-        return bool(self._stop_sequences) or bool(turns and self._answers_tool(as_json(turns[-1])))
+        messages = self._messages_of(self.body)
+        return bool(self._stop_sequences) or bool(
+            messages and self._answers_tool(as_json(messages[-1]))
+        )
 
     @property
     def _stop_sequences(self) -> object:
@@ -286,9 +288,9 @@ class BaseRequest(ABC):
         """Return the same request with another body; `more`: a user's text to append to it."""
         changed = dict(body)
         if more is not None:
-            turns = self._turns_of(body)
-            self._add_user(turns, more)
-            changed[self.turns_key] = turns
+            messages = self._messages_of(body)
+            self._add_user(messages, more)
+            changed[self.messages_key] = messages
         return self._like(changed)
 
     def outgoing(self, headers: Mapping[str, str]) -> Outgoing:
@@ -305,16 +307,16 @@ class BaseRequest(ABC):
 
     def resume(self, answer: MessageBuilder, way: Way, prompt: str, limit: int | None) -> Outgoing:
         """Return the request for a recovery: it asks the model to continue `answer`."""
-        turns = self._turns_of(self.body)
+        messages = self._messages_of(self.body)
         if way is Way.PREFILL:
-            self._add_prefill(turns, answer.content)
+            self._add_prefill(messages, answer.content)
         else:
-            for turn in exchange(answer, way, prompt):
-                if isinstance(turn, str):
-                    self._add_user(turns, turn)
+            for message in exchange(answer, way, prompt):
+                if isinstance(message, str):
+                    self._add_user(messages, message)
                 else:
-                    self._add_model(turns, turn)
-        body = self._for_recovery({**self.body, self.turns_key: turns}, answer)
+                    self._add_model(messages, message)
+        body = self._for_recovery({**self.body, self.messages_key: messages}, answer)
         return self._send(self._calling_none(body) if way is Way.ARGUMENT else body, limit)
 
     def _calling_none(self, body: Json) -> Json:
@@ -325,10 +327,10 @@ class BaseRequest(ABC):
         self, answer: MessageBuilder, tool: str, schema: Json, prompt: str, limit: int | None
     ) -> Outgoing:
         """Return the request that forces a call of a tool with only the arguments of `schema`."""
-        turns = self._turns_of(self.body)
-        self._add_model(turns, answer.content)
-        self._add_user(turns, prompt)
-        body = self._for_recovery({**self.body, self.turns_key: turns}, answer)
+        messages = self._messages_of(self.body)
+        self._add_model(messages, answer.content)
+        self._add_user(messages, prompt)
+        body = self._for_recovery({**self.body, self.messages_key: messages}, answer)
         return self._send(self._calling(body, tool, schema), limit)
 
     def _calling(self, body: Json, tool: str, schema: Json) -> Json:
@@ -400,10 +402,10 @@ class BaseRequest(ABC):
 
 
 def exchange(answer: MessageBuilder, way: Way, prompt: str) -> Iterator[str | list[Json]]:
-    """Yield the turns that a recovery adds: lists of the model's content, strings of the user's.
+    """Yield the messages that a recovery adds: lists of the model's content, strings of the user's.
 
-    To redo or complete a call, all content is one turn, before `prompt`. Otherwise each attempt's
-    content follows the prompt that asked for it, as it happened.
+    To redo or complete a call, all content is one message, before `prompt`. Otherwise the content
+    of each attempt follows the prompt that asked for it, as it happened.
     """
     if way in {Way.RETRY_SMALLER, Way.ARGUMENT}:
         yield answer.content
@@ -415,20 +417,20 @@ def exchange(answer: MessageBuilder, way: Way, prompt: str) -> Iterator[str | li
     yield prompt
 
 
-def alternate(turns: list[Any], role: str, field: str, content: list[Any]) -> None:
-    """Append a turn with a role; if the last turn has that role, extend it instead.
+def alternate(messages: list[Any], role: str, field: str, content: list[Any]) -> None:
+    """Append a message with a role; if the last message has that role, extend it instead.
 
-    Every server accepts strictly alternating roles. A turn without a role is the user's.
+    Every server accepts strictly alternating roles. A message without a role is the user's.
     """
     if not content:
         return
-    last = as_json(turns[-1]) if turns else {}
+    last = as_json(messages[-1]) if messages else {}
     if not last or (last.get("role") or "user") != role:
-        turns.append({"role": role, field: content})
+        messages.append({"role": role, field: content})
         return
     before = last.get(field)
     blocks = [{"type": "text", "text": before}] if isinstance(before, str) else as_list(before)
-    turns[-1] = {**last, field: [*blocks, *content]}
+    messages[-1] = {**last, field: [*blocks, *content]}
 
 
 def segment(name: str) -> str:

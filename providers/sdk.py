@@ -135,5 +135,11 @@ class SdkDriver:
     """The attribute of the client that speaks it, as shown to users."""
     sends_truncated_calls: bool = True
     """Whether a call that is truncated arrives with the arguments up to there."""
+    agent: str = ""
+    """A program that `demo --kill` kills: an agent with a journal and a tool; `""`: there is none.
+
+    Its arguments: the server's URL, the journal, the model, the limit, and two files to write, the
+    answer and the ids of the calls that it ran. Each line that it prints is a JSON object.
+    """
     rank: int = 0
     """The format's place in lists. Of two that can call a model, the first is used."""

@@ -179,3 +179,52 @@ def test_the_core_imports_without_any_sdk() -> None:
         "assert 'rich' not in sys.modules and 'tiktoken' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# --- circles --------------------------------------------------------------------------------------
+
+
+def files_by_import(*, types: bool) -> dict[str, set[str]]:
+    """Return what each file imports when it is imported; `types`: for annotations too."""
+    known, found = dict(modules()), dict[str, set[str]]()
+    for module, path in known.items():
+        imported, waiting = set[str](), [*ast.parse(path.read_text(encoding="utf-8")).body]
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test) and not types:
+                waiting += node.orelse
+            elif isinstance(node, ast.Import):
+                imported |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module is not None:
+                names = {f"{node.module}.{alias.name}" for alias in node.names} & known.keys()
+                imported |= names or {node.module}
+            elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                waiting += [
+                    each for each in ast.iter_child_nodes(node) if isinstance(each, ast.stmt)
+                ]
+        found[module] = (imported & known.keys()) - {module}
+    return found
+
+
+def circles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """Return the sets of files each of which reaches all others of its set."""
+
+    def reached(start: str) -> set[str]:
+        seen, waiting = set[str](), [start]
+        while waiting:
+            for name in graph[waiting.pop()] - seen:
+                seen.add(name)
+                waiting.append(name)
+        return seen
+
+    reach = {name: reached(name) for name in graph}
+    found = list[set[str]]()
+    for name, others in reach.items():
+        if name in others and not any(name in circle for circle in found):
+            found.append({other for other in others if name in reach[other]})
+    return found
+
+
+def test_no_files_import_each_other_and_few_name_each_others_types() -> None:
+    assert circles(files_by_import(types=False)) == []
+    assert len(circles(files_by_import(types=True))) <= 3

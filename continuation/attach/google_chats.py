@@ -19,7 +19,8 @@ from contextlib import AbstractContextManager, aclosing, closing, nullcontext
 from typing import Any
 
 from continuation.config import override
-from continuation.registry import dialects
+from continuation.providers.contract import Shape
+from continuation.registry import shapes
 from continuation.reports.report import last_report, report
 from continuation.types import Outcome
 
@@ -57,23 +58,31 @@ class _Client:
 
     @property
     def chats(self) -> Any:
-        return _become(super().chats, _Chats)  # type: ignore[misc]
+        chats = _become(super().chats, _Chats)  # type: ignore[misc]
+        chats.shape = next(shape for shape in shapes().values() if shape.is_client(self, {}))
+        return chats
 
 
 class _Chats:
+    shape: Shape
+
     def create(self, **asked: Any) -> Any:
         chat = super().create(**asked)  # type: ignore[misc]
         awaited = inspect.iscoroutinefunction(chat.send_message)
-        return _become(chat, _AsyncChat if awaited else _Chat)
+        ours = _become(chat, _AsyncChat if awaited else _Chat)
+        ours.shape = self.shape
+        return ours
 
 
 class _Memory:
-    """Records an answer in a chat's history: a streamed one as one model turn.
+    """Records an answer in a chat's history: a streamed one as one message.
 
     A healed answer is valid if it has parts; otherwise the SDK decides what is valid. Of a cut one
-    without content, only the user's turn is kept: Vertex refuses an empty model turn.
+    without content, only the user's message is kept: Vertex refuses an empty one
+    of the model.
     """
 
+    shape: Shape
     _latest: Any = None
     """The latest chunk of the open stream; `None` once it has ended or was abandoned."""
 
@@ -84,10 +93,10 @@ class _Memory:
         except TypeError:  # the chunk carries no report id
             found = last_report()
         cut = found is not None and found.outcome in _OURS
-        turn = _one(model_output) if model_output else None
-        if turn is not None and turn.parts and latest is not None:
-            model_output, is_valid = [turn], is_valid or cut
-        empty = cut and not (turn is not None and turn.parts)
+        joined = self.shape.joined_message(model_output) if model_output else None
+        if joined is not None and joined.parts and latest is not None:
+            model_output, is_valid = [joined], is_valid or cut
+        empty = cut and not (joined is not None and joined.parts)
         super().record_history(user_input, model_output, is_valid and not empty)  # type: ignore[misc]
         if empty:
             self._curated_history.append(user_input)  # type: ignore[attr-defined]
@@ -116,23 +125,6 @@ class _AsyncChat(_Memory):
                     self._latest = None
 
         return noted()
-
-
-def _one(contents: Sequence[Any]) -> Any:
-    """Merge the chunks of one answer: adjacent unsigned text is joined, other parts are kept.
-
-    There is no seam to decide: attempts were joined before the chunks came.
-    """
-    parts = [part for content in contents for part in content.parts or ()]
-    gemini: Any = next(dialect for dialect in dialects() if dialect.name == "gemini")
-    dumped = [(part, part.model_dump(exclude_none=True)) for part in parts if part != type(part)()]
-    # `joined` returns a part that it did not merge as the same object: its SDK part is reused.
-    given = {id(wire): part for part, wire in dumped}
-    whole = [
-        given.get(id(wire)) or type(parts[0])(**wire)
-        for wire in gemini.joined(wire for _, wire in dumped)
-    ]
-    return contents[0].model_copy(update={"parts": whole})
 
 
 # --- bare responses -----------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from continuation.attach.journaled import (
     wait,
 )
 from continuation.attach.preparing import KEY, Preparation
-from continuation.attach.session import CLOSED, Session, as_stream
+from continuation.attach.shell import CLOSED, Shell, as_stream
 from continuation.attach.stand_in import StandIn
 from continuation.attach.steps import Steps, at_once, awaited, called
 from continuation.attach.total_timeout import TotalTimeout
@@ -131,7 +131,7 @@ class _Healing(StandIn):
     # What the steps below yield is done by these. In asynchronous code they return awaitables.
     _a: ClassVar[str]
     """What precedes the names of asynchronous methods: `aread`, `asend`, `async_auth_flow`."""
-    _session: ClassVar[Callable[..., Any]]
+    _shell: ClassVar[Callable[..., Any]]
     _recorded: ClassVar[Callable[..., Any]]
     _begin_turn: ClassVar[Callable[..., Any]]
     _aside: ClassVar[Callable[..., Any]]
@@ -229,16 +229,16 @@ class _Healing(StandIn):
         send: Callable[..., Any] = partial(self.origin.send, stream=True, **options)
         if (lane := LANE.get()) is not None and turn.asked is not None:
             send = partial(self._method(lane, "send"), turn.asked[1].refused, send)
-        session: Session = self._session(turn, request, self.cookies, send)
-        self.streams.add(weakref.ref(session, self.streams.discard))
+        shell: Shell = self._shell(turn, request, self.cookies, send)
+        self.streams.add(weakref.ref(shell, self.streams.discard))
         if lane is not None:
-            lane.session = session
+            lane.shell = shell
         kept: TurnLog | None = None
         if (keeper := self._keeper) is None:
-            response = yield from session.opening()
+            response = yield from shell.opening()
         else:
             kept = yield partial(self._begin_turn, keeper, turn, request.url.path)
-            response = yield from self._journaled(session, turn, kept)
+            response = yield from self._journaled(shell, turn, kept)
         if not stream:
             try:
                 if _gathers(request, response):
@@ -253,13 +253,13 @@ class _Healing(StandIn):
                 raise
         return response
 
-    def _journaled(self, session: Session, turn: Turn, kept: TurnLog | None) -> Steps:
+    def _journaled(self, shell: Shell, turn: Turn, kept: TurnLog | None) -> Steps:
         """Open a turn; its answer is recorded in a journal if `kept` is not `None`."""
-        session.played = first_attempt(kept) or session.played
+        shell.played = first_attempt(kept) or shell.played
         try:
-            response = yield from session.opening()
-            if kept is not None and response.stream is session:
-                response.stream = self._recorded(session, turn, kept)
+            response = yield from shell.opening()
+            if kept is not None and response.stream is shell:
+                response.stream = self._recorded(shell, turn, kept)
             elif kept is not None and is_recorded(kept, response):
                 body = yield self._method(response, "read")
                 yield partial(self._wait, kept.keep(body))
@@ -339,7 +339,7 @@ class HealingClient(_Healing, httpx2.Client):
     """
 
     _a = ""
-    _session, _recorded = HealedStream, JournaledStream
+    _shell, _recorded = HealedStream, JournaledStream
     _begin_turn, _wait = staticmethod(begin_turn), staticmethod(wait)
     _aside, _drain = staticmethod(at_once), staticmethod(_drained)
 
@@ -375,7 +375,7 @@ class AsyncHealingClient(_Healing, httpx2.AsyncClient):
     """The asynchronous twin of `HealingClient`."""
 
     _a = "a"
-    _session, _recorded = AsyncHealedStream, AsyncJournaledStream
+    _shell, _recorded = AsyncHealedStream, AsyncJournaledStream
     _begin_turn, _wait = staticmethod(begin_turn_async), staticmethod(_written)
     _aside, _drain = staticmethod(to_thread.run_sync), staticmethod(_adrained)
 

@@ -2,7 +2,7 @@
 
 They do I/O and know nothing of providers. The response that the caller gets is the first attempt's
 own object with our stream in it. Synchronous and asynchronous code differ only where bytes move:
-what they share is in `session.py`.
+what they share is in `shell.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import httpx2
 from anyio import from_thread, to_thread
 from anyio.lowlevel import checkpoint, current_token
 
-from continuation.attach.session import AT_ONCE, Session, begin
+from continuation.attach.shell import AT_ONCE, Shell, begin
 from continuation.attach.steps import at_once, awaited, called
 from continuation.attach.total_timeout import until
 from continuation.engine.commands import Consult, Emit, StreamBody
@@ -96,7 +96,7 @@ async def _leave(chunks: AsyncIterator[bytes], response: httpx2.Response) -> Non
         await _shut(response)
 
 
-class HealedStream(Session, httpx2.SyncByteStream):
+class HealedStream(Shell, httpx2.SyncByteStream):
     """The body of a healed turn. `close` closes the live upstream response, from any thread."""
 
     _chunks: Iterator[bytes] | None = None
@@ -205,7 +205,7 @@ class HealedStream(Session, httpx2.SyncByteStream):
         self._drop()
 
 
-class AsyncHealedStream(Session, httpx2.AsyncByteStream):
+class AsyncHealedStream(Shell, httpx2.AsyncByteStream):
     """The body of a healed turn. `aclose` closes the live upstream response, from any task."""
 
     _scope: anyio.CancelScope | None = None

@@ -70,7 +70,7 @@ class PacedCall(Keeper, Protocol):
     """
 
     streams: bool
-    session: Any
+    shell: Any
     """The turn under way."""
 
     def send(

@@ -4,7 +4,7 @@ Some clients sign a request after it is built (AWS), or get a token for each one
 That happens above the HTTP client: a later attempt, made from the first one's headers, would have
 the signature of another body, or a token that has expired. So the hooks of a wrapped client are
 called through functions of ours. They add a `Preparation` to the request: its headers as they were
-before, and a function that prepares another request. `Session` uses both.
+before, and a function that prepares another request. `Shell` uses both.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class Lane:
 
     def __init__(self, pace: Pace, stopped: threading.Event, *, streams: bool) -> None:
         self.streams = streams
-        self.session: Any = None
+        self.shell: Any = None
         self.journal: Journal | None = None
         self._pace, self._stopped = pace, stopped
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import reduce
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple, cast
 
 from continuation.attach.elsewhere import body_of
 from continuation.providers.contract import Shape
@@ -19,6 +20,53 @@ from continuation.types import Json
 from continuation.wire.json_values import as_int, as_json, as_text
 
 _ID = ("custom_id", "key", "id")
+
+
+class FileLine(NamedTuple):
+    """One line of a file that is not empty."""
+
+    number: int
+    offset: int
+    raw: bytes
+    value: Json | None
+    """The JSON object in it; `None`: it holds none."""
+
+
+def lines_of(path: Path) -> Iterator[FileLine]:
+    """Yield the lines of a file that are not empty."""
+    offset = 0
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, 1):
+            if raw.strip():
+                yield FileLine(number, offset, raw, object_in(raw))
+            offset += len(raw)
+
+
+def object_in(line: bytes) -> Json | None:
+    """Return the JSON object in a line; `None` if it is none."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):  # dropped: its text may quote the line
+        return None
+    return cast("Json", value) if isinstance(value, dict) else None
+
+
+def format_of(line: Json) -> str | None:
+    """Return the name of a line's format by its form; `None` if that does not show it."""
+    _, request = request_in(line)
+    return next(
+        (name for name, each in shapes().items() if each.is_batch_line(line, request)), None
+    )
+
+
+def is_prompt(line: Json) -> bool:
+    """Whether a line is only a prompt; the stored prompt of a Responses request is an object."""
+    return "prompt" in line and not isinstance(line["prompt"], dict)
+
+
+def has_turns(request: Json) -> bool:
+    """Whether a request has a conversation in any format, or a stored prompt."""
+    return bool({"prompt", *(shape.messages for shape in shapes().values())} & request.keys())
 
 
 def request_in(line: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -52,7 +100,7 @@ def _lasting(value: object) -> str:
 def id_of(line: Json) -> str:
     """Return the id of a line of a batch API or of our own output; `""` without one."""
     # Beside the turns of a bare request, `metadata` is part of the request.
-    is_bare = any(shape.turns in line for shape in shapes().values())
+    is_bare = any(shape.messages in line for shape in shapes().values())
     metadata = {} if is_bare else as_json(line.get("metadata"))
     ids: list[object] = [*(line.get(name) for name in _ID), metadata.get("key")]
     return next((text for each in ids if (text := _id_text(each))), "")

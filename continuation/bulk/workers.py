@@ -222,8 +222,8 @@ class Batch:
         """Break off the open requests; return the time until which their threads are waited for."""
         self._stopped.set()
         for lane in [*self._lanes]:
-            if lane.session is not None:
-                lane.session.close()
+            if lane.shell is not None:
+                lane.shell.close()
         self._room.release(self._workers)
         return time.monotonic() + _PATIENCE
 

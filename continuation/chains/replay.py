@@ -16,9 +16,8 @@ from typing import Any, Final
 from continuation.history.tree import blank, text_of
 from continuation.history.types import Body
 from continuation.wire.json_values import as_list, as_map, as_text, is_list, is_map
-from continuation.wire.responses_items import OUTPUTS, PAIRED_CALLS, kind_of
+from continuation.wire.responses_items import ANCHOR, OUTPUTS, PAIRED_CALLS, kind_of
 
-ANCHOR: Final = "previous_response_id"
 _REMEDY: Final = f"send the whole conversation as `input` without `{ANCHOR}`, or start it again"
 
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from continuation.chains.replay import (
-    ANCHOR,
     ChainLost,
     as_items,
     carried,
@@ -29,6 +28,7 @@ from continuation.chains.replay import (
 )
 from continuation.chains.stores import Alias, Entry, Find, KeptTurn, Key, Lost, MemoryStore, Store
 from continuation.history.types import Body
+from continuation.wire.responses_items import ANCHOR
 
 _MOST_HOPS: Final = 4096
 

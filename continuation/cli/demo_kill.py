@@ -19,47 +19,6 @@ from continuation.limits import find
 from continuation.reports.account import number, plural
 from continuation.simulator import Reply, Simulator, Text, ToolUse
 
-AGENT = """\
-import json, sys, warnings
-import anthropic, continuation, httpx2
-
-url, file, model, limit, answer, log = sys.argv[1:]
-warnings.simplefilter("ignore", DeprecationWarning)  # a simulated model does not retire
-http = httpx2.Client(trust_env=False)
-bare = anthropic.Anthropic(base_url=url, api_key="simulated", max_retries=0, http_client=http)
-journal = continuation.Journal(file, session="demo")
-client = continuation.wrap(bare, journal=journal)
-tools = [{"name": "Look", "input_schema": {"type": "object"}}]
-
-
-def emit(**fields):
-    print(json.dumps(fields), flush=True)
-
-
-def look(call):
-    with open(log, "a") as ran:
-        ran.write(call.id + chr(10))
-    return "It is a long file."
-
-
-first = [{"role": "user", "content": "Look, then write the file."}]
-while True:
-    messages = journal.settle(look) or first
-    received = 0
-    with client.messages.stream(
-        model=model, max_tokens=int(limit), tools=tools, messages=messages
-    ) as stream:
-        for text in stream.text_stream:
-            received += len(text)
-            emit(received=received)
-        reply = stream.get_final_message()
-    if reply.stop_reason not in ("tool_use", "pause_turn"):
-        break
-with open(answer, "wb") as whole:
-    whole.write("".join(block.text for block in reply.content).encode())
-report = continuation.last_report()
-emit(saved=report.saved.output, billed=report.billed.output, outcome=report.outcome)
-"""
 _SHARE = 0.4
 """Share of the answer that the agent gets before it is killed."""
 _LOOKS = Reply([Text("I look first."), ToolUse("Look", {})], stop="tool_use")
@@ -73,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         raise CommandError(message, Exit.USAGE)
     demo = Demo(arguments)
-    if demo.tool or demo.format.name != "anthropic":
+    if demo.tool or not demo.format.agent:
         message = (
             "--kill: works only with a text and the anthropic SDK; leave out the other options"
         )
@@ -81,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     out = demo.out
     simulator = demo.provider(replace(demo.paced(), ceiling=None))
     with simulator, tempfile.TemporaryDirectory() as folder:
-        agent = _Agent(simulator, Path(folder), demo.model)
+        agent = _Agent(demo.format.agent, simulator, Path(folder), demo.model)
         out.line("1. an agent with a journal runs a tool, then the model writes", "bold")
         simulator.script([_LOOKS])
         received = agent.run(until=int(demo.length * _SHARE))
@@ -108,12 +67,12 @@ def run(arguments: argparse.Namespace) -> int:
 class _Agent:
     """The agent's program; each `run` starts it again."""
 
-    def __init__(self, simulator: Simulator, folder: Path, model: str) -> None:
+    def __init__(self, program: str, simulator: Simulator, folder: Path, model: str) -> None:
         self.file, self.answer, self.log = (folder / name for name in ("db", "answer", "log"))
         limits = find(model)
         limit = limits.ceiling if limits is not None else 64_000
         arguments = [simulator.url, self.file, model, limit, self.answer, self.log]
-        self._command = [sys.executable, "-c", AGENT, *map(str, arguments)]
+        self._command = [sys.executable, "-c", program, *map(str, arguments)]
         self.record: dict[str, Any] = {}
         """The last line of its output."""
         self.status = 0

@@ -206,12 +206,13 @@ def _resume(arguments: argparse.Namespace) -> Listing:
 
 def _export(arguments: argparse.Namespace) -> Listing:
     with _opened(arguments) as (one, journal):
-        turns = journal.history(arguments.dialect)
+        messages = journal.history(arguments.dialect)
     from continuation.registry import shapes
 
     shape = shapes().get(one.dialect)
-    key = "messages" if shape is None else shape.turns  # a session without an answer has no format
-    body = {"model": one.model, key: turns}
+    # A session without an answer has no format.
+    key = "messages" if shape is None else shape.messages
+    body = {"model": one.model, key: messages}
     return [(json.dumps(body, indent=2, ensure_ascii=False), "")], body
 
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import continuation
 from continuation.cli.batch import add_lines, batch
-from continuation.cli.batch.lines import MODEST
+from continuation.cli.batch.files import MODEST
 from continuation.cli.batch.tally import WHOLE_OUTCOMES
 from continuation.cli.config import add_policies, in_force
 from continuation.cli.exits import (

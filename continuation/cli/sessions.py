@@ -191,7 +191,7 @@ def _headline(session: SavedSession) -> str:
 
 
 def _length(session: SavedSession) -> int:
-    fields = dict.fromkeys(shape.turns for shape in shapes().values())
+    fields = dict.fromkeys(shape.messages for shape in shapes().values())
     lists = [session.body[name] for name in fields if isinstance(session.body.get(name), list)]
     return len(lists[0]) if lists else 0
 

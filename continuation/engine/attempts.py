@@ -124,7 +124,17 @@ class Attempts:
     @cached_property
     def budget(self) -> Budget:
         """What the turn may still spend; made when it is first needed."""
-        return Budget(self)
+        return Budget(
+            self.policy,
+            self.request,
+            self.dialect,
+            self.recorder.ledger,
+            self.learned,
+            self.key,
+            self.timeout,
+            self.left,
+            self.size,
+        )
 
     # --- the caller's own request ----------------------------------------------------------------
 

@@ -19,7 +19,12 @@ from continuation.limits.tokens import estimate
 from continuation.types import ClassifiedError, ErrorKind, Mode
 
 if TYPE_CHECKING:
-    from continuation.engine.attempts import Attempts
+    from collections.abc import Callable, Hashable
+
+    from continuation.ledger import Ledger
+    from continuation.limits import Learned
+    from continuation.policy import Policy
+    from continuation.providers.contract import Dialect, ProviderRequest
 
 LESSONS = 2
 """How often one attempt may be repeated because its limit or its form was refused."""
@@ -40,11 +45,22 @@ _TAKEN = 4_096
 class Budget:
     """What one turn may still do, and the output limit of its next attempt; most need none."""
 
-    def __init__(self, attempts: Attempts) -> None:
-        policy, request = attempts.policy, attempts.request
+    def __init__(
+        self,
+        policy: Policy,
+        request: ProviderRequest,
+        dialect: Dialect,
+        ledger: Ledger,
+        learned: Learned,
+        key: Hashable,
+        timeout: float | None,
+        left: Callable[[], float],
+        size: int,
+    ) -> None:
+        """Begin; what is passed means the same as in `Attempts`."""
         self.recoveries = policy.max_recoveries
         # A stopped process is not one of the drops that policy counts.
-        self.drops = policy.max_drop_recoveries + attempts.recorder.ledger.played
+        self.drops = policy.max_drop_recoveries + ledger.played
         self.escalated = False
         self.steps = LESSONS
         """How often a limit may still be lowered that is refused without a number."""
@@ -56,23 +72,23 @@ class Budget:
         """How often the request may still be resent after a bad ending."""
         self.pauses = PAUSES if request.resumes(policy) else math.inf
         """How many more pauses of the provider are resumed."""
-        self.learned, self.key = attempts.learned, attempts.key
+        self.learned, self.key = learned, key
         self._outgrown: int | None = None
         """The limit at which the last answer was truncated; `None`: no larger one follows."""
         self._remembered = False
         known = find(request.model)
-        self.table = known or ModelLimits(attempts.dialect.default_ceiling)
+        self.table = known or ModelLimits(dialect.default_ceiling)
         """The table's limits of the model, or the dialect's default ceiling."""
         self._in_table = known is not None
         # Answers of requests with tools and without them are not equally long.
         self._kind = "needed_with_tools" if request.body.get("tools") else "needed"
-        self._policy, self._request, self._left = policy, request, attempts.left
-        self._size = attempts.size
-        self._ledger = attempts.recorder.ledger
+        self._policy, self._request, self._left = policy, request, left
+        self._size = size
+        self._ledger = ledger
         self._least = request.limit or 1
         """The caller's own limit, or 1: a later attempt with less would only add a seam."""
-        chosen = attempts.timeout != attempts.dialect.default_timeout and not request.streamed
-        self._timeout = attempts.timeout if chosen else None
+        chosen = timeout != dialect.default_timeout and not request.streamed
+        self._timeout = timeout if chosen else None
 
     # --- limits ------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import httpx2
 
-from continuation.attach.session import TooLargeError
+from continuation.attach.shell import TooLargeError
 from continuation.gateway.caller import Caller, Headers, end_to_end
 from continuation.gateway.errors import GatewayError
 

@@ -15,7 +15,7 @@ import httpx2
 
 from continuation.attach.http import AsyncHealedStream
 from continuation.attach.journaled import AsyncJournaledStream, TurnLog, first_attempt
-from continuation.attach.session import TooLargeError, as_stream
+from continuation.attach.shell import TooLargeError, as_stream
 from continuation.attach.steps import awaited
 from continuation.config import HEADER, check_names, parse
 from continuation.engine.turn import Turn

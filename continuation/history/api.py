@@ -106,7 +106,7 @@ def repair_refused(
         error = replace(error, code="thinking_missing")
     shown = repair(body, dialect, policy=error.policy(policy), model=model, facts=facts)
     if error.tag:
-        left = without_tag(shown, grammar.field, error.tag)
+        left = without_tag(shown, grammar, error.tag)
         if left is not None:
             done = repair(left.body, dialect, policy=error.policy(policy), model=model, facts=facts)
             return followed_by(left, done)

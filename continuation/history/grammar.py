@@ -201,6 +201,10 @@ class Grammar(ABC):
     dialect: ClassVar[HistoryFormat]
     field: ClassVar[str]
     """The key of the body's list of messages."""
+    content: ClassVar[str] = "content"
+    """The key of a message's list of parts."""
+    beside_kind: ClassVar[frozenset[str]] = frozenset()
+    """What a part may have beside the field that names its kind; empty: `type` holds the kind."""
     own_models: ClassVar[str] = ""
     """A word in the names of the provider's own models, whose rules may depend on the model."""
     has_vendors: ClassVar[bool] = False
@@ -382,5 +386,5 @@ class Grammar(ABC):
         return None
 
     def after_join(self, part: Part) -> Part:
-        """Return a part of a recovery's answer as it must be in the turn it continued."""
+        """Return a part of a recovery's answer as it must be in the message it continued."""
         return part

@@ -31,7 +31,7 @@ The order of the passes (`run`), each of which may rely on those before it:
         ->  identify  ->  arrange  ->  drop empty messages  ->  merge neighbours
         ->  the dialect's `finish`
 
-Messages are first converted to a readable form, and turns that an earlier recovery had split are
+Messages are first converted to a readable form, and messages that an earlier recovery had split are
 joined, since that decides which calls share a message. Parts are repaired before they are paired,
 and ids before results are placed by them. A dialect's rules about whole messages (thinking that is
 not allowed, calls that must come last) run before pairing if they move calls, else at the end.
@@ -154,7 +154,7 @@ def merge_neighbours(repair: HistoryRepair) -> None:
 
 
 def has_recovery(repair: HistoryRepair) -> bool:
-    """Whether there is a recovery prompt between two assistant turns that may be joined.
+    """Whether there is a recovery prompt between two assistant messages that may be joined.
 
     Not with bound thinking: joining would invalidate all thinking after the join.
     """
@@ -165,7 +165,7 @@ def has_recovery(repair: HistoryRepair) -> bool:
 
 
 def _is_split(repair: HistoryRepair, before: Message, prompt: Message, after: Message) -> bool:
-    """Whether `prompt` is a recovery prompt that has split one answer into these turns."""
+    """Whether `prompt` is a recovery prompt that has split one answer into these messages."""
     if prompt.role != "user" or before.role != "assistant" or after.role != "assistant":
         return False
     if before.has(Kind.CALL, Kind.SERVER_CALL) or not prompt.parts:

@@ -51,7 +51,7 @@ def _messages(body: Body) -> list[Any]:
 
 
 def _key(body: Body) -> str:
-    return next(filter(body.get, (shape.turns for shape in shapes().values())), "")
+    return next(filter(body.get, (shape.messages for shape in shapes().values())), "")
 
 
 def _tokens(value: Any) -> Iterator[str]:

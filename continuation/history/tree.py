@@ -25,7 +25,7 @@ class Kind(Enum):
     CALL = "call"
     RESULT = "result"
     SERVER_CALL = "server call"
-    """A call that the provider runs itself, inside the same turn."""
+    """A call that the provider runs itself, inside the same answer."""
     SERVER_RESULT = "server result"
     OTHER = "other"
 

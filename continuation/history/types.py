@@ -84,7 +84,7 @@ class OpenCall:
     path: str
     """The place in the body, such as "messages[3].content[1]"."""
     trailing: bool
-    """Whether only results of the same turn follow it, so that it may still be running."""
+    """Whether only results for the same message follow it, so that it may still be running."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class RepairPolicy:
     strict: bool = False
     """Also apply the rules that only some servers of a dialect enforce."""
     coalesce: bool = True
-    """Join an assistant turn that an earlier recovery prompt has split."""
+    """Join an assistant message that an earlier recovery prompt has split."""
     is_recovery: Callable[[str], bool] = looks_like_recovery
     """Returns whether a user's text is a recovery prompt."""
     thinking: Literal["keep", "strip", "off"] = "keep"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from continuation.history.grammar import Grammar
 from continuation.history.types import Repaired
 from continuation.types import Change
 from continuation.wire.json_values import as_list, as_map, is_list, is_map
@@ -14,17 +15,18 @@ _SPOKEN = frozenset({"message", "text", "input_text", "output_text", "refusal"})
 """Types that hold what was said, in one format or another: they are converted, never left out."""
 
 
-def without_tag(done: Repaired, field: str, tag: str) -> Repaired | None:
+def without_tag(done: Repaired, grammar: Grammar, tag: str) -> Repaired | None:
     """Return a repaired body without blocks of this type; `None`: it has none.
 
-    Gemini names a field of a part: that field is left out, and the part if nothing else is in it.
+    If a field of a part names its kind, that field is left out, and the part if no content is left.
     """
     if tag in _SPOKEN:
         return None
+    field = grammar.field
     changes: list[Change] = []
     kept: list[tuple[int, Any]] = []
     for index, message in enumerate(as_list(done.body.get(field))):
-        left = _left(message, f"{field}[{index}]", tag, changes)
+        left = _left(message, f"{field}[{index}]", tag, grammar, changes)
         if left is not _MISSING:
             kept.append((index, left))
     if not changes:
@@ -47,7 +49,7 @@ def followed_by(first: Repaired, second: Repaired) -> Repaired:
     return replace(second, changes=(*first.changes, *second.changes), origins=origins)
 
 
-def _left(value: Any, path: str, tag: str, changes: list[Change]) -> Any:
+def _left(value: Any, path: str, tag: str, grammar: Grammar, changes: list[Change]) -> Any:
     """Return a message or block without what has the tag; `_MISSING`: nothing is left of it."""
     if not is_map(value):
         return value
@@ -56,16 +58,16 @@ def _left(value: Any, path: str, tag: str, changes: list[Change]) -> Any:
         changes.append(Change("drop_block", path, "block_invalid"))
         return _MISSING
     made = dict(fields)
-    if tag in fields and ".parts[" in path:
+    key = grammar.content
+    if grammar.beside_kind and tag in fields and f".{key}[" in path:
         changes.append(Change("drop_block", path, "block_invalid"))
         del made[tag]
-        if not made.keys() - {"thought", "thoughtSignature", "thought_signature", "type"}:
+        if not made.keys() - grammar.beside_kind:
             return _MISSING
-    for key in ("content", "parts"):
-        if is_list(made.get(key)):
-            blocks = [
-                _left(block, f"{path}.{key}[{n}]", tag, changes)
-                for n, block in enumerate(as_list(made[key]))
-            ]
-            made[key] = [block for block in blocks if block is not _MISSING]
+    if is_list(made.get(key)):
+        blocks = [
+            _left(block, f"{path}.{key}[{n}]", tag, grammar, changes)
+            for n, block in enumerate(as_list(made[key]))
+        ]
+        made[key] = [block for block in blocks if block is not _MISSING]
     return made if made != fields else value

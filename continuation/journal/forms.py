@@ -1,6 +1,6 @@
-"""Digests of turns and requests, by which a journal knows them again; and calls as SDKs give them.
+"""Digests by which a journal knows messages and requests again; and calls as SDKs give them.
 
-Turns are compared by their content. An SDK sends an answer back with fields of its own, and a
+Messages are compared by their content. An SDK sends an answer back with fields of its own, and a
 caller may write a text as a string where the provider wrote a block.
 """
 
@@ -20,7 +20,7 @@ _EMPTY: Final[tuple[object, ...]] = (None, [], {})
 
 
 def digest(value: object, shape: Shape | None = None) -> str:
-    """Return a digest of 32 hex digits; with a shape, equal for turns with the same content."""
+    """Return a digest of 32 hex digits; with a shape, equal for messages with the same content."""
     return hashlib.sha256(dumps(_normalized(value, shape))).hexdigest()[:32]
 
 
@@ -33,7 +33,7 @@ def request_digest(
     *,
     exactly: bool = False,
 ) -> str:
-    """Return a digest that is equal for requests that ask the same; `digests`: of its turns.
+    """Return a digest that is equal for requests that ask the same; `digests`: of its messages.
 
     `exactly`: all other options count too, except limits and streaming.
     """

@@ -42,12 +42,12 @@ class HalfTurn(Journal):
         return super().begin(form, request, framed=framed, once=once)
 
     def _new_records(
-        self, form: str, body: Json, turns: Sequence[Json], digests: list[str]
+        self, form: str, body: Json, messages: Sequence[Json], digests: list[str]
     ) -> list[tuple[str, str, object]]:
         return []
 
     def ended(
-        self, turns: Sequence[Json], fields: Json
+        self, messages: Sequence[Json], fields: Json
     ) -> tuple[Ownership, Sequence[Statement], bool]:
         return super().ended((), {"outcome": fields.get("outcome")})
 

@@ -282,10 +282,10 @@ class Journal(SessionReader):
     def _begin(self, form: str, request: ProviderRequest, *, framed: bool, once: bool) -> LiveTurn:
         state, body = self._state, request.body
         shape, codec = forms.shape_of(form), request.codec()
-        turns = shape.request_turns(body)
-        digests = [forms.digest(turn, shape) for turn in turns]
+        messages = shape.request_messages(body)
+        digests = [forms.digest(each, shape) for each in messages]
         digest = forms.request_digest(form, shape, request.model, body, digests, exactly=once)
-        inherited = bool(state.turns) and state.turns[-1].number <= self._inherited_until
+        inherited = bool(state.messages) and state.messages[-1].number <= self._inherited_until
         # A workflow step that was killed before its engine recorded the answer asks the same again.
         once = (once or (self.take_over and inherited)) and state.request_digest == digest
         if repeated := self._repeat_answer(form, request, codec, digests, framed=framed, once=once):
@@ -317,7 +317,7 @@ class Journal(SessionReader):
             live.is_complete = bool(end_events)
         if not resuming:
             terms = {"form": form, "model": request.model, "framed": framed, "limit": request.limit}
-            records = self._new_records(form, body, turns, digests)
+            records = self._new_records(form, body, messages, digests)
             statements = self._statements(*records, ("turn", digest, terms), forget=True)
         # Saved even without content, so that this upstream call is counted.
         count = characters(events), attempts + 1
@@ -328,16 +328,16 @@ class Journal(SessionReader):
         return live
 
     def _new_records(
-        self, form: str, body: Json, turns: Sequence[Json], digests: list[str]
+        self, form: str, body: Json, messages: Sequence[Json], digests: list[str]
     ) -> list[tuple[str, str, object]]:
-        """Return the records of a request's new turns, after a `rewind` if it drops old ones."""
+        """Return the records of a request's new messages, after a `rewind` if it drops old ones."""
         chained = forms.shape_of(form).is_chained(body)
         rewind_to, first_new = self._state.unmatched(digests, chained=chained)
         records: list[tuple[str, str, object]] = []
         if rewind_to is not None:
             records.append(("rewind", str(rewind_to), None))
-        pairs = zip(digests[first_new:], turns[first_new:], strict=True)
-        return records + [("message", key, turn) for key, turn in pairs]
+        pairs = zip(digests[first_new:], messages[first_new:], strict=True)
+        return records + [("message", key, message) for key, message in pairs]
 
     def _repeat_answer(
         self,
@@ -367,8 +367,8 @@ class Journal(SessionReader):
             return None  # an untouched answer fits no other limit, and no stream
         if not self._answer_numbers:  # the answer was empty
             return None
-        ends_with_it = [turn.digest for turn in state.turns] == digests
-        if not once and not (ends_with_it and state.turns[-1].number <= self._inherited_until):
+        ends_with_it = [each.digest for each in state.messages] == digests
+        if not once and not (ends_with_it and state.messages[-1].number <= self._inherited_until):
             return None
         body = self._last_answer(form)
         events = [*codec.to_events(body)]
@@ -385,7 +385,7 @@ class Journal(SessionReader):
         return live
 
     def _note_repair(self, changes: int) -> None:
-        key = str(self._state.turns[-1].number) if self._state.turns else ""
+        key = str(self._state.messages[-1].number) if self._state.messages else ""
         if key not in self._state.repaired:
             logger.warning("%s", line("history repaired", session=self.session, changes=changes))
             if not self.readonly and not self._closed:
@@ -401,8 +401,8 @@ class Journal(SessionReader):
             for event in events:
                 given.segment.add(event)
             shape = forms.shape_of(state.form)
-            turns = shape.answer_turns(given.body())
-            records = [("interrupted", forms.digest(each, shape), each) for each in turns]
+            messages = shape.answer_messages(given.body())
+            records = [("interrupted", forms.digest(each, shape), each) for each in messages]
         self._append(*records, ("drop", "", None), durable=True, forget=True)
 
     def save_soon(self, live: LiveTurn, seconds: float) -> None:
@@ -416,12 +416,12 @@ class Journal(SessionReader):
         return None if held else done
 
     def ended(
-        self, turns: Sequence[Json], fields: Json
+        self, messages: Sequence[Json], fields: Json
     ) -> tuple[Ownership, Sequence[Statement], bool]:
         """Return what records an answer and its turn's end: owner, statements, whether to sync."""
         with self._lock:
             shape = forms.shape_of(self._state.form)
-            answer = [("answer", forms.digest(turn, shape), turn) for turn in turns]
+            answer = [("answer", forms.digest(each, shape), each) for each in messages]
             end = ("end", "", fields)
             return self.owner, self.queued(self._statements(*answer, end, forget=True)), True
 
@@ -475,7 +475,7 @@ class Journal(SessionReader):
         idempotent: Collection[str] = (),
         verify: Callable[..., Any] | None = None,
     ) -> Any:
-        """Run the calls that the last answer asks for; return the turns of the next request.
+        """Run the calls that the last answer asks for; return the messages of the next request.
 
         For the beginning of an agent's loop: after a kill as after an answer it runs, in their
         order, the calls that have no result yet, each as `call` does, and returns `history()`;
@@ -489,8 +489,8 @@ class Journal(SessionReader):
         is unknown. `idempotent`: the names of tools that may run again if their outcome is
         unknown. `verify`: as for `call`.
 
-        Calls of an answer that is not whole (truncated, broken off) are not run: the turns state
-        so. While an answer is half written, the turns are those of its request.
+        Calls of an answer that is not whole (truncated, broken off) are not run: the messages
+        state so. While an answer is half written, the messages are those of its request.
         """
         from continuation.journal import tools
 
@@ -553,10 +553,10 @@ class Journal(SessionReader):
     def result_of(self, call: ParsedCall, value: Any, *, failed: bool) -> Json:
         """Return a call's result in the form in which it is recorded."""
         form = self._state.form
-        turn: Json = {}
+        sent: Json = {}
         if form:  # otherwise the session has no answer yet that calls a tool
-            turn = forms.shape_of(form).result(call, value, failed=failed)
-        return {"turn": turn, "value": value, "failed": failed}
+            sent = forms.shape_of(form).result(call, value, failed=failed)
+        return {"turn": sent, "value": value, "failed": failed}
 
     # --- the rest --------------------------------------------------------------------------------
 

@@ -108,7 +108,7 @@ class LiveTurn:
 
     def finish(self) -> tuple[Ownership, Sequence[Statement], bool] | None:
         """Return what records the answer's end; if no end was given, what saves its text."""
-        given, turns = self._given, list[Json]()
+        given, messages = self._given, list[Json]()
         envelope: Json = {}
         if self.ended:
             return None
@@ -118,12 +118,12 @@ class LiveTurn:
                 given.eof()
             if given.segment.reason is None:
                 return None if row is None else self._save(row)
-            turns, envelope = self._shape.split_answer(given.body())
+            messages, envelope = self._shape.split_answer(given.body())
         self.ended = True
         fields: Json = {"outcome": self._outcome, "around": envelope}
         if given is not None and not given.is_whole:
             fields["short"] = True
-        return self._journal.ended(turns, fields)
+        return self._journal.ended(messages, fields)
 
     def saved(self, statements: Sequence[Statement], done: Future[None]) -> None:
         """Report to the journal whether what was collected is saved."""

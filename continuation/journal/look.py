@@ -133,17 +133,17 @@ def _listed(
 
 def _waiting(connection: Connection, number: int, state: SessionState) -> int:
     """Count the calls of the last answer that never began."""
-    answers = list(takewhile(lambda each: each.kind == "answer", reversed(state.turns)))
+    answers = list(takewhile(lambda each: each.kind == "answer", reversed(state.messages)))
     if not answers or state.turn is not None:
         return 0
     from continuation.history import unanswered_tool_calls
 
-    first, turns = answers[-1].number, list[Any]()
+    first, messages = answers[-1].number, list[Any]()
     query = connection.sql.answers
     with suppress(JournalError):
-        turns = [decoded("", row[0]) for row in connection.execute(query, (number, first))]
+        messages = [decoded("", row[0]) for row in connection.execute(query, (number, first))]
     unanswered = unanswered_tool_calls(
-        {shape_of(state.form).turns: [as_json(turn) for turn in turns]}, state.form
+        {shape_of(state.form).messages: [as_json(each) for each in messages]}, state.form
     )
     begun = sum(call.number > first for call in state.calls.values())
     return max(0, len(unanswered) - begun)

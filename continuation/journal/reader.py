@@ -104,11 +104,11 @@ class SessionReader:
     # --- the conversation -------------------------------------------------------------------------
 
     def history(self, dialect: str | None = None) -> list[dict[str, Any]]:
-        """Return the conversation's turns for the next request to carry; `[]`: there are none yet.
+        """Return the messages that the next request has to carry; `[]`: there are none yet.
 
-        These are the turns of requests and answers, then results that were not sent yet. A call
+        These are the messages of requests and answers, then results that were not sent yet. A call
         without a result gets one that states what is known of it. While an answer is half written,
-        they are the turns of its request: sending them again resumes the answer.
+        they are the messages of its request: sending them again resumes the answer.
 
         Raises `ValueError` if the session's format is not `dialect`, and `JournalError` if no
         content is kept.
@@ -121,7 +121,7 @@ class SessionReader:
             if dialect is not None and state.form and dialect != state.form:
                 message = f"dialect = {dialect!r}: this session's format is {state.form!r}"
                 raise ValueError(message)
-            if not state.turns:
+            if not state.messages:
                 return []
             form, body, unsent = self._body(contents)
             started = {call_id for call_id, call in state.calls.items() if call.result is None}
@@ -130,7 +130,7 @@ class SessionReader:
                 calls = self._unanswered(form, body, contents)
                 results = self._results_in_order(form, unsent, calls, started)
             shape = forms.shape_of(form)
-            results, key = shape.group_results(results), shape.turns
+            results, key = shape.group_results(results), shape.messages
             body[key] = [*as_list(body[key]), *results]
             if not forms.has_rules(form):
                 return objects(body[key])
@@ -153,7 +153,7 @@ class SessionReader:
             return objects(repaired.body[key])
 
     def _body(self, contents: dict[int | None, Any]) -> tuple[str, Json, dict[str, Json]]:
-        """Return format, request body without unsent results, and their turns by call id."""
+        """Return format, request body without unsent results, and their messages by call id."""
         state, form = self._state, self._state.form
         if self.content == "none":
             message = (
@@ -161,10 +161,10 @@ class SessionReader:
             )
             raise JournalError(message)
         shape = forms.shape_of(form)
-        turns = [as_json(contents.get(recorded.number)) for recorded in state.turns]
+        messages = [as_json(contents.get(recorded.number)) for recorded in state.messages]
         sent, anonymous = set[str](), 0
-        for recorded, turn in zip(state.turns, turns, strict=True):
-            ids = shape.answered_calls(turn)
+        for recorded, content in zip(state.messages, messages, strict=True):
+            ids = shape.answered_calls(content)
             anonymous = recorded.number if "#" in ids else anonymous
             sent |= ids
         unsent = dict[str, Json]()
@@ -173,14 +173,14 @@ class SessionReader:
                 continue
             if call_id.startswith("#") and int(call_id[1:].partition("/")[0]) < anonymous:
                 continue
-            if turn := as_json(as_json(contents.get(call.result)).get("turn")):
-                unsent[call_id] = turn
-        return form, {"model": state.model, shape.turns: turns}, unsent
+            if result := as_json(as_json(contents.get(call.result)).get("turn")):
+                unsent[call_id] = result
+        return form, {"model": state.model, shape.messages: messages}, unsent
 
     def _unanswered(
         self, form: str, body: Json, contents: dict[int | None, Any]
     ) -> list[tuple[ParsedCall, bool]]:
-        """Return the calls that no turn of a body answers, and whether only results follow them.
+        """Return the calls that no message of a body answers, and whether only results follow them.
 
         `body` is without unsent results: calls without an id are answered in their order, and an
         earlier one may still have none.
@@ -199,7 +199,7 @@ class SessionReader:
         calls: list[tuple[ParsedCall, bool]],
         started: set[str],
     ) -> list[Json]:
-        """Return the turns of unsent results in the order of their calls.
+        """Return the messages of unsent results in the order of their calls.
 
         A call without an id is known by its place alone, so one without a result gets one here.
         """
@@ -239,7 +239,7 @@ class SessionReader:
         contents = self._contents()
         with self._lock:
             state = self._state
-            if state.turn is not None or not state.turns or not self._is_whole:
+            if state.turn is not None or not state.messages or not self._is_whole:
                 return []
             form, body, unsent = self._body(contents)
             calls = self._unanswered(form, body, contents)
@@ -254,7 +254,7 @@ class SessionReader:
                 events, _, attempts = self._saved_events()
                 count = characters(events)
                 return Resume("turn", count, bool(count), attempts)
-            if not state.turns or self.content == "none":
+            if not state.messages or self.content == "none":
                 return Resume("nothing", resumable=False)
             form, body, unsent = self._body(contents)
             calls = self._unanswered(form, body, contents)
@@ -285,14 +285,16 @@ class SessionReader:
 
     @property
     def _answer_numbers(self) -> list[int]:
-        """The record numbers of the last answer's turns."""
-        return [turn.number for turn in self._state.turns if turn.number > self._state.turn_start]
+        """The record numbers of the last answer's messages."""
+        return [
+            each.number for each in self._state.messages if each.number > self._state.turn_start
+        ]
 
     def _last_answer(self, form: str) -> Json:
         """Return the body of the last answer."""
         contents = self._contents(flush=False)  # it was synced before its end was given
-        turns = [as_json(contents[number]) for number in self._answer_numbers]
-        return forms.shape_of(form).join_answer(turns, self._state.envelope or {})
+        messages = [as_json(contents[number]) for number in self._answer_numbers]
+        return forms.shape_of(form).join_answer(messages, self._state.envelope or {})
 
     def _cut_answer(self, form: str, codec: Any) -> tuple[list[Json], list[Json]]:
         """Return the last answer's events, for a request that is repeated: its blocks, and its end.
@@ -336,7 +338,7 @@ class SessionReader:
     @property
     def _answer_number(self) -> int:
         """The record number of the last answer; 0: there is none."""
-        answers = [turn.number for turn in self._state.turns if turn.kind == "answer"]
+        answers = [each.number for each in self._state.messages if each.kind == "answer"]
         return answers[-1] if answers else 0
 
     def _ids(self, tool: ParsedCall, contents: dict[int | None, Any]) -> list[str]:

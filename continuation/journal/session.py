@@ -1,4 +1,4 @@
-"""The state of a session, as its records define it: the turns, the calls, the open turn.
+"""The state of a session, as its records define it: the messages, the calls, the open turn.
 
 Records are only appended. `SessionState.apply` takes each of them, whether it was read from the
 store or made just now; so what a record means is defined in one place.
@@ -14,8 +14,8 @@ from continuation.wire.json_values import as_json, as_text, parsed
 
 
 @dataclass(slots=True)
-class RecordedTurn:
-    """One turn of the conversation."""
+class RecordedMessage:
+    """One message of the conversation."""
 
     number: int
     """The number of its record."""
@@ -57,7 +57,7 @@ class SessionState:
     """The number of the last record."""
     form: str = ""
     model: str = ""
-    turns: list[RecordedTurn] = field(default_factory=list[RecordedTurn])
+    messages: list[RecordedMessage] = field(default_factory=list[RecordedMessage])
     calls: dict[str, Call] = field(default_factory=dict[str, Call])
     turn: OpenTurn | None = None
     repaired: set[str] = field(default_factory=set[str])
@@ -83,9 +83,9 @@ class SessionState:
         fields = as_json(parsed(data.decode())) if data else {}
         self.envelope = as_json(fields.get("around")) if kind == "end" else None
         if kind in {"message", "answer", "interrupted"}:
-            self.turns.append(RecordedTurn(number, key, kind))
+            self.messages.append(RecordedMessage(number, key, kind))
         elif kind == "rewind":
-            del self.turns[int(key) :]
+            del self.messages[int(key) :]
         elif kind == "turn":
             self.form, self.model = as_text(fields.get("form")), as_text(fields.get("model"))
             self.turn, self.turn_start = OpenTurn(key, at, fields.get("framed") is True), number
@@ -111,18 +111,18 @@ class SessionState:
             self.calls[key] = previous
 
     def unmatched(self, digests: list[str], *, chained: bool) -> tuple[int | None, int]:
-        """Compare a request's turns with those recorded.
+        """Compare a request's messages with those recorded.
 
         Return how many of the recorded ones stay (`None`: all), and the index of the first new
-        turn. An `interrupted` turn may be missing from the request: it stays where it was.
+        message. An `interrupted` one may be missing from the request: it stays where it was.
         """
         if chained:  # the server keeps the rest of the conversation
             return None, 0
         matched = 0
-        for position, turn in enumerate(self.turns):
-            if matched < len(digests) and turn.digest == digests[matched]:
+        for position, message in enumerate(self.messages):
+            if matched < len(digests) and message.digest == digests[matched]:
                 matched += 1
-            elif turn.kind != "interrupted":
+            elif message.kind != "interrupted":
                 return position, matched
         return None, matched
 

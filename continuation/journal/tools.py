@@ -276,14 +276,14 @@ class Settling:
         self._run, self._idempotent, self._verify = run, idempotent, verify
 
     def now(self) -> list[dict[str, Any]]:
-        """Run a function for each call; return the turns of the next request."""
+        """Run a function for each call; return the messages of the next request."""
         for call in self._journal.calls_to_settle():
             with self._runner(call) as runner:
                 runner.now()
         return self._journal.history()
 
     async def asynchronously(self) -> list[dict[str, Any]]:
-        """Run a coroutine function for each call; return the turns of the next request."""
+        """Run a coroutine function for each call; return the messages of the next request."""
         for call in await anyio.to_thread.run_sync(self._journal.calls_to_settle):
             with self._runner(call) as runner:
                 await runner.asynchronously()

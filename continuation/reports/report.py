@@ -15,7 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Set
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from continuation.ledger import Attempt, Ledger, Lesson, delivered, request_id_in, total
 from continuation.types import Change, Mode, Outcome, Usage, short
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import asyncio
 
     from continuation.policy import Policy
-    from continuation.reports.tracing import Spans
     from continuation.seams.seam import Verdict
 
 logger = logging.getLogger("continuation")
@@ -464,6 +463,14 @@ def watch() -> Generator[list[Report]]:
 
 _INCOMPLETE = frozenset({Outcome.PARTIAL, Outcome.TRUNCATED, Outcome.STALLED, Outcome.INCOMPLETE})
 _LOGGED = _INCOMPLETE | {Outcome.HEALED}
+
+
+class Spans(Protocol):
+    """What traces a turn."""
+
+    def finish(self, report: Report) -> None:
+        """Trace the turn, now that it has ended."""
+        ...
 
 
 class Recorder:

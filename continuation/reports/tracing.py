@@ -38,7 +38,7 @@ _TOKEN_BUCKETS = [4**power for power in range(14)]
 """The bucket boundaries that the conventions advise for tokens."""
 
 
-class Spans:
+class TurnSpans:
     """The spans of one turn. `finish` makes them all, under the span current when it began."""
 
     def __init__(self, tracer: Tracer, headers: Mapping[str, str]) -> None:
@@ -160,7 +160,7 @@ _logged: set[str] = set()
 """Reasons for missing spans that were logged: once each."""
 
 
-def begin(headers: Mapping[str, str], *, always: bool) -> Spans | None:
+def begin(headers: Mapping[str, str], *, always: bool) -> TurnSpans | None:
     """Begin to trace a turn; `None`: it is not traced. Never raises.
 
     Without `always` only turns are traced for which a provider of spans or metrics is set.
@@ -177,7 +177,7 @@ def begin(headers: Mapping[str, str], *, always: bool) -> Spans | None:
         )
         if unset and not always:
             return None
-        return Spans(provider.get_tracer(SCOPE, __version__), headers)
+        return TurnSpans(provider.get_tracer(SCOPE, __version__), headers)
     except Exception as error:  # spans are never worth an answer
         reason = f"{type(error).__name__}: {error}"
         if reason not in _logged:

@@ -1,4 +1,4 @@
-"""The items of OpenAI's Responses format that are calls, and the items that answer them.
+"""The items of OpenAI's Responses format that are calls, those that answer them, and the anchor.
 
 One table for all code that reads such items: in the answers that a provider streams, in the
 histories that callers send, and in the chains that a server keeps.
@@ -13,6 +13,9 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from continuation.wire.json_values import as_map
+
+ANCHOR: Final = "previous_response_id"
+"""The field of a request that names the response it continues from."""
 
 
 class CallKind(NamedTuple):

@@ -426,7 +426,7 @@ def _calls_last(repair: HistoryRepair, message: Message) -> list[Message]:
 def _unpaired_on_server(history: History) -> dict[Part, str]:
     """Return the provider's own calls without a result, and results without a call, with codes.
 
-    A turn continues while only the assistant or client tools write (`pause_turn`), so an open
+    An answer continues while only the assistant or client tools write (`pause_turn`), so an open
     server call at the end of the history is paused, not abandoned.
     """
     unpaired: dict[Part, str] = {}

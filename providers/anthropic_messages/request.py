@@ -38,8 +38,8 @@ _VERTEX = re.compile(
 _BEDROCK = re.compile(r"/model/(.+)/invoke(-with-response-stream)?$")
 _STREAM = "/invoke-with-response-stream"
 
-# Parameters that tie an answer to server-side state that a merged turn would break, or whose effect
-# on a second request is unknown (message threads, refusal credit, compaction betas).
+# Parameters that tie an answer to server-side state that a joined answer would break, or whose
+# effect on a second request is unknown (message threads, refusal credit, compaction betas).
 _FOREIGN = ("thread", "fallback_credit_token", "compaction")
 
 _CEILINGS = (
@@ -110,9 +110,9 @@ class MessagesRequest(BaseRequest):
 
     def hop(self, answer: Turn, limit: int | None) -> Outgoing:
         """Send a paused answer back unchanged, as the docs ask ("Handling stop reasons")."""
-        turns = self._turns_of(self.body)
-        alternate(turns, "assistant", "content", answer.unchanged)
-        body: Json = {**self.body, self.turns_key: turns}
+        messages = self._messages_of(self.body)
+        alternate(messages, "assistant", "content", answer.unchanged)
+        body: Json = {**self.body, self.messages_key: messages}
         if container := as_json(answer.lasting.get("container")).get("id"):
             body["container"] = container
         return self._send(body, limit)
@@ -180,18 +180,18 @@ class MessagesRequest(BaseRequest):
 
     # --- how a request is made --------------------------------------------------------------------
 
-    def _add_user(self, turns: list[Any], text: str) -> None:
-        alternate(turns, "user", "content", [{"type": TEXT, "text": text}])
+    def _add_user(self, messages: list[Any], text: str) -> None:
+        alternate(messages, "user", "content", [{"type": TEXT, "text": text}])
 
-    def _add_model(self, turns: list[Any], content: list[Json]) -> None:
-        alternate(turns, "assistant", "content", _replayed(content))
+    def _add_model(self, messages: list[Any], content: list[Json]) -> None:
+        alternate(messages, "assistant", "content", _replayed(content))
 
-    def _add_prefill(self, turns: list[Any], content: list[Json]) -> None:
-        """Strip the end of the last text: a final assistant turn must not end in whitespace."""
+    def _add_prefill(self, messages: list[Any], content: list[Json]) -> None:
+        """Strip the end of the last text: a final assistant message must not end in whitespace."""
         kept = _replayed(content)
         if kept and kept[-1].get("type") == TEXT:
             kept[-1] = {**kept[-1], "text": as_text(kept[-1].get("text")).rstrip()}
-        alternate(turns, "assistant", "content", kept)
+        alternate(messages, "assistant", "content", kept)
 
     def _for_recovery(self, body: Json, answer: Turn) -> Json:
         """Drop the output constraint, since the rest of a document is not a valid document."""
@@ -227,7 +227,7 @@ def _replayed(content: list[Json]) -> list[Json]:
 
     Thinking and calls may be truncated in it, if policy shows them live. Thinking after text is
     refused unless a server tool is between them ("the first block must be `thinking`"); outside a
-    tool-use turn it may be left out.
+    tool loop it may be left out.
     """
     answered = {block.get("tool_use_id") for block in content}
     kept, server_tools = list[Json](), False

@@ -43,6 +43,47 @@ ANTHROPIC = SdkFacts(
     server="https://api.anthropic.com",
     credentials=("api_key", "auth_token", "credentials"),
 )
+AGENT = """\
+import json, sys, warnings
+import anthropic, continuation, httpx2
+
+url, file, model, limit, answer, log = sys.argv[1:]
+warnings.simplefilter("ignore", DeprecationWarning)  # a simulated model does not retire
+http = httpx2.Client(trust_env=False)
+bare = anthropic.Anthropic(base_url=url, api_key="simulated", max_retries=0, http_client=http)
+journal = continuation.Journal(file, session="demo")
+client = continuation.wrap(bare, journal=journal)
+tools = [{"name": "Look", "input_schema": {"type": "object"}}]
+
+
+def emit(**fields):
+    print(json.dumps(fields), flush=True)
+
+
+def look(call):
+    with open(log, "a") as ran:
+        ran.write(call.id + chr(10))
+    return "It is a long file."
+
+
+first = [{"role": "user", "content": "Look, then write the file."}]
+while True:
+    messages = journal.settle(look) or first
+    received = 0
+    with client.messages.stream(
+        model=model, max_tokens=int(limit), tools=tools, messages=messages
+    ) as stream:
+        for text in stream.text_stream:
+            received += len(text)
+            emit(received=received)
+        reply = stream.get_final_message()
+    if reply.stop_reason not in ("tool_use", "pause_turn"):
+        break
+with open(answer, "wb") as whole:
+    whole.write("".join(block.text for block in reply.content).encode())
+report = continuation.last_report()
+emit(saved=report.saved.output, billed=report.billed.output, outcome=report.outcome)
+"""
 DRIVER = SdkDriver(
     "anthropic",
     title="Anthropic Messages",
@@ -54,4 +95,5 @@ DRIVER = SdkDriver(
     called="tool_use",
     body=_message,
     stream=_messages,
+    agent=AGENT,
 )

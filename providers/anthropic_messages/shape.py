@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from continuation.providers.anthropic_messages.codec import MessagesCodec
-from continuation.providers.contract import ParsedCall, Shape, as_result_text
+from continuation.providers.contract import ParsedCall, Shape, as_result_text, block_types
 from continuation.types import Json
-from continuation.wire.json_values import as_json, as_list, as_text, is_list, objects
+from continuation.wire.json_values import as_json, as_list, as_map, as_text, is_list, objects
 
 _ERRORS = {
     400: "invalid_request_error",
@@ -21,10 +21,22 @@ _ERRORS = {
 """Status -> type of the error (docs: API > Errors)."""
 
 
+_FIELDS = frozenset(
+    {"system", "anthropic_version", "anthropic_beta", "stop_sequences", "top_k"}
+    | {"context_management"}
+)
+"""Fields of a request that Chat Completions does not have."""
+_BLOCKS = frozenset(
+    {"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "image"}
+    | {"document", "web_search_tool_result", "mcp_tool_use", "mcp_tool_result", "container_upload"}
+)
+"""Types of blocks that Chat Completions does not have."""
+
+
 class MessagesShape(Shape):
     """The shape of the Messages format."""
 
-    turns, answer, stop, truncated = "messages", "content", "stop_reason", "max_tokens"
+    messages, answer, stop, truncated = "messages", "content", "stop_reason", "max_tokens"
     stops = MessagesCodec.stops
     identity = ("model", "system", "tools")
     lengths = frozenset({"max_tokens", "stream"})
@@ -34,11 +46,23 @@ class MessagesShape(Shape):
     batch_request, batch_answer = "params", ("result", "message")
     upstream, server, key_header = "anthropic", "https://api.anthropic.com", b"x-api-key"
 
-    def answer_turns(self, body: Json) -> list[Json]:
+    def resembles(self, body: Mapping[str, Any]) -> int:
+        """Surer than Chat with a field of its own, or else with the name of a model."""
+        tool = as_map(next(iter(as_list(body.get("tools"))), None))
+        if not super().resembles(body):
+            return 0
+        if "input_schema" in tool or _FIELDS & body.keys():
+            return 5
+        return 3 if as_text(body.get("model")).startswith("claude") else 1
+
+    def resembles_message(self, message: Mapping[str, Any]) -> int:
+        return 2 if block_types(message) & _BLOCKS else 0
+
+    def answer_messages(self, body: Json) -> list[Json]:
         return [{"role": "assistant", "content": body.get("content") or []}]
 
-    def join_answer(self, turns: Sequence[Json], envelope: Json) -> Json:
-        return {**envelope, "content": turns[0]["content"]}
+    def join_answer(self, messages: Sequence[Json], envelope: Json) -> Json:
+        return {**envelope, "content": messages[0]["content"]}
 
     def text(self, body: Json) -> str:
         return "".join(as_text(block.get("text")) for block in objects(body.get("content")))
@@ -58,14 +82,14 @@ class MessagesShape(Shape):
         return {"role": "user", "content": [block]}
 
     def group_results(self, results: Sequence[Json]) -> list[Json]:
-        """Put all results into one turn, as the API requires."""
+        """Put all results into one message, as the API requires."""
         if len(results) < 2:
             return list(results)
-        blocks = [block for turn in results for block in as_list(turn.get("content"))]
+        blocks = [block for message in results for block in as_list(message.get("content"))]
         return [{"role": "user", "content": blocks}]
 
-    def answered_calls(self, turn: Json) -> set[str]:
-        blocks = objects(turn.get("content"))
+    def answered_calls(self, message: Json) -> set[str]:
+        blocks = objects(message.get("content"))
         return {as_text(each.get("tool_use_id")) for each in blocks if _is_result(each)}
 
     def is_client(self, client: Any, request: Mapping[str, Any]) -> bool:

@@ -2,8 +2,8 @@
 
 A signed block may be left out, but never changed, moved or invented. So every repair here drops
 blocks, or changes the request so that they are not required: thinking is turned off for this
-request, or, if the model always thinks, the open tool loop is ended by a turn of ours, after which
-a new turn begins that requires no earlier thinking.
+request, or, if the model always thinks, an added assistant message ends the open tool loop. The
+next message of the user begins a new loop, which requires no earlier thinking.
 
 Sources: Anthropic's pages on extended thinking, on thinking errors and on preserved thinking, and
 the error texts quoted in public issues.

@@ -46,6 +46,8 @@ class GeminiGrammar(Grammar):
     dialect: ClassVar[HistoryFormat] = HistoryFormat.GEMINI
     own_models: ClassVar[str] = "gemini"
     field: ClassVar[str] = "contents"
+    content: ClassVar[str] = "parts"
+    beside_kind: ClassVar[frozenset[str]] = frozenset({"thought", *_SIGNATURE_KEYS, "type"})
     rules: ClassVar[Mapping[str, str]] = texts(dialect)
     ordered: ClassVar[bool] = True
     named: ClassVar[tuple[Kind, ...]] = (Kind.CALL, Kind.RESULT)
@@ -135,7 +137,7 @@ class GeminiGrammar(Grammar):
         return context.strict or changed or calls
 
     def orphan_code(self, messages: list[Message], at: int) -> str:
-        """Return "tool_result_surplus" right after a turn with calls, else "tool_result_orphan"."""
+        """Return "tool_result_surplus" right after calls, else "tool_result_orphan"."""
         called = at > 0 and messages[at - 1].role == "assistant" and messages[at - 1].has(Kind.CALL)
         return "tool_result_surplus" if called else "tool_result_orphan"
 
@@ -261,10 +263,10 @@ def _ends_wrong(history: History) -> bool:
 
 
 def _unsigned_calls(history: History) -> list[Part]:
-    """Return the first call of each step of the current turn if it lacks Gemini 3's signature.
+    """Return the first call of each step of the open loop if it lacks Gemini 3's signature.
 
-    The turn begins after the last message of the user that has no function response: a message
-    with a response *and* text still belongs to the loop before it.
+    The loop, which Google calls the current turn, begins after the last message of the user that
+    has no function response: one with a response *and* text still belongs to the loop before it.
     """
     if not _SIGNS_CALLS.search(history.context.model.lower()):
         return []

@@ -176,7 +176,7 @@ def merged(blocks: Sequence[Block]) -> list[Json]:
 def spoken(parts: Iterable[Json]) -> list[Json]:
     """Return the parts of an answer that a later request may contain if no call has been run.
 
-    Thoughts need a signature: without one they are a summary, not a part of the model's turn.
+    Thoughts need a signature: without one they are a summary, not a part of the model's message.
     """
     kept = joined(
         part

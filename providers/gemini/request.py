@@ -7,7 +7,6 @@ quoted in public issues, and the behaviour of google-genai 3.4.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from continuation.answer.message_builder import MessageBuilder
@@ -25,7 +24,7 @@ from continuation.providers.gemini.declarations import (
     snake,
 )
 from continuation.providers.gemini.message_builder import GeminiMessageBuilder
-from continuation.providers.gemini.parts import joined, spoken
+from continuation.providers.gemini.parts import spoken
 from continuation.providers.gemini.shape import GeminiShape
 from continuation.providers.request import BaseRequest, alternate, read_body, segment
 from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing, Request, short
@@ -61,7 +60,7 @@ class GenerateRequest(BaseRequest):
     `unbounded` stays `False`: the default limit may be 8,192, which no response reports.
     """
 
-    turns_key = "contents"
+    messages_key = "contents"
     ceiling_field = "outputTokenLimit"
     can_drop_schema = False
 
@@ -127,9 +126,9 @@ class GenerateRequest(BaseRequest):
         meant = {name: tool for name, tool in tools.items() if name in note} or tools
         if not meant:
             return None
-        turns = self._turns_of(self.body)
-        self._add_user(turns, call_hint(dumps(tool).decode() for tool in meant.values()))
-        return self._like({**self.body, self.turns_key: turns})
+        messages = self._messages_of(self.body)
+        self._add_user(messages, call_hint(dumps(tool).decode() for tool in meant.values()))
+        return self._like({**self.body, self.messages_key: messages})
 
     def prefills(self, model_takes_it: bool) -> bool:
         return model_takes_it and not self.structured
@@ -192,12 +191,12 @@ class GenerateRequest(BaseRequest):
     def _like(self, body: Json) -> GenerateRequest:
         return GenerateRequest(self._request, body, self._codec)
 
-    def _add_user(self, turns: list[Any], text: str) -> None:
-        """Add a turn, not a system instruction: that is refused together with cached content."""
-        alternate(turns, "user", "parts", [{"text": text}])
+    def _add_user(self, messages: list[Any], text: str) -> None:
+        """Add a message, not a system instruction: that is refused together with cached content."""
+        alternate(messages, "user", "parts", [{"text": text}])
 
-    def _add_model(self, turns: list[Any], content: list[Json]) -> None:
-        alternate(turns, "model", "parts", spoken(content))
+    def _add_model(self, messages: list[Any], content: list[Json]) -> None:
+        alternate(messages, "model", "parts", spoken(content))
 
     def _send(self, body: Json, limit: int | None) -> Outgoing:
         self._asked = body
@@ -299,10 +298,6 @@ class Gemini(Dialect):
         chunk: Json = {"candidates": [{"content": content, "index": 0}]}
         chunk |= {key: first[key] for key in ("modelVersion", "responseId") if key in first}
         return b"data: %b\r\n\r\n" % dumps(chunk)
-
-    def joined(self, parts: Iterable[Json]) -> list[Json]:
-        """Return the parts of an answer with adjacent plain texts joined, the others unchanged."""
-        return joined(parts)
 
 
 DIALECT = Gemini()

@@ -7,6 +7,7 @@ from typing import Any
 
 from continuation.providers.contract import ParsedCall, Shape
 from continuation.providers.gemini.codec import GeminiCodec
+from continuation.providers.gemini.parts import joined
 from continuation.types import Json
 from continuation.wire.json_values import as_json, as_list, as_text, dumps, is_list, is_map, objects
 
@@ -26,7 +27,7 @@ _CONFIG = "generationConfig"
 class GeminiShape(Shape):
     """The shape of generateContent."""
 
-    turns, answer, stop, truncated = "contents", "candidates", "finishReason", "MAX_TOKENS"
+    messages, answer, stop, truncated = "contents", "candidates", "finishReason", "MAX_TOKENS"
     stops = GeminiCodec.stops
     identity = ("model", "systemInstruction", "tools")
     lengths = frozenset({"maxOutputTokens"})
@@ -36,6 +37,10 @@ class GeminiShape(Shape):
     batch_request, batch_answer = "request", ("response",)
     upstream, server = "gemini", "https://generativelanguage.googleapis.com"
     key_header, telemetry = b"x-goog-api-key", "gcp.gemini"
+
+    def resembles(self, body: Mapping[str, Any]) -> int:
+        """Surer than any other: no other format has `contents`."""
+        return 6 * super().resembles(body)
 
     def options(self, body: Json) -> Json:
         options = super().options(body)
@@ -47,19 +52,19 @@ class GeminiShape(Shape):
     def choices(self, body: Json) -> list[Json]:
         return objects(body.get("candidates"))
 
-    def answer_turns(self, body: Json) -> list[Json]:
+    def answer_messages(self, body: Json) -> list[Json]:
         content = self._content(body)
         return [{**content, "role": "model"}] if content.get("parts") else []
 
     def split_answer(self, body: Json) -> tuple[list[Json], Json]:
-        turns, envelope = super().split_answer(body)
+        messages, envelope = super().split_answer(body)
         stop = next((choice.get("finishReason") for choice in self.choices(body)), None)
-        return turns, {**envelope, "finishReason": stop}
+        return messages, {**envelope, "finishReason": stop}
 
-    def join_answer(self, turns: Sequence[Json], envelope: Json) -> Json:
+    def join_answer(self, messages: Sequence[Json], envelope: Json) -> Json:
         rest = {key: value for key, value in envelope.items() if key != "finishReason"}
         stop = envelope.get("finishReason")
-        return {**rest, "candidates": [{"index": 0, "content": turns[0], "finishReason": stop}]}
+        return {**rest, "candidates": [{"index": 0, "content": messages[0], "finishReason": stop}]}
 
     def text(self, body: Json) -> str:
         parts = objects(self._content(body).get("parts"))
@@ -72,7 +77,7 @@ class GeminiShape(Shape):
         """
         if key == "thoughtSignature" and isinstance(value, str):
             return value.replace("-", "+").replace("_", "/")
-        return _joined(value) if is_list(value) else value
+        return _texts_joined(value) if is_list(value) else value
 
     def function_of(self, call: Json) -> Json:
         return as_json(call.get("functionCall")) or call
@@ -86,18 +91,20 @@ class GeminiShape(Shape):
         return {"role": "user", "parts": [{"functionResponse": response}]}
 
     def group_results(self, results: Sequence[Json]) -> list[Json]:
-        """Put all results into one turn, as the API requires."""
+        """Put all results into one message, as the API requires."""
         if len(results) < 2:
             return list(results)
-        parts = [part for turn in results for part in as_list(turn.get("parts"))]
+        parts = [part for message in results for part in as_list(message.get("parts"))]
         return [{"role": "user", "parts": parts}]
 
-    def answered_calls(self, turn: Json) -> set[str]:
-        responses = [as_json(part.get("functionResponse")) for part in objects(turn.get("parts"))]
+    def answered_calls(self, message: Json) -> set[str]:
+        responses = [
+            as_json(part.get("functionResponse")) for part in objects(message.get("parts"))
+        ]
         return {as_text(each.get("id")) or "#" for each in responses if each}
 
-    def calls_without_id(self, turn: Json) -> list[ParsedCall]:
-        parts = [part for part in objects(turn.get("parts")) if part.get("functionCall")]
+    def calls_without_id(self, message: Json) -> list[ParsedCall]:
+        parts = [part for part in objects(message.get("parts")) if part.get("functionCall")]
         return [call for call in map(self.parse_call, parts) if not call.id]
 
     def is_client(self, client: Any, request: Mapping[str, Any]) -> bool:
@@ -112,8 +119,25 @@ class GeminiShape(Shape):
         others = {key: rest.pop(key) for key in rest.keys() - {"model", "contents"}}
         return {**rest, "config": {**others, **settings}}
 
+    def joined_message(self, chunks: Sequence[Any]) -> Any:
+        """Join adjacent unsigned texts, and keep other parts as the objects that they are.
+
+        There is no seam to decide: the attempts were joined before the chunks came.
+        """
+        parts = [part for content in chunks for part in content.parts or ()]
+        dumped = [
+            (part, part.model_dump(exclude_none=True)) for part in parts if part != type(part)()
+        ]
+        # `joined` returns a part that it did not merge as the same object: its SDK part is reused.
+        given = {id(wire): part for part, wire in dumped}
+        merged = [
+            given.get(id(wire)) or type(parts[0])(**wire)
+            for wire in joined(wire for _, wire in dumped)
+        ]
+        return chunks[0].model_copy(update={"parts": merged})
+
     def is_batch_line(self, line: Json, request: Json) -> bool:
-        return self.turns in request
+        return self.messages in request
 
     def error(self, status: int, message: str) -> Json:
         other = "INTERNAL" if status >= 500 else "FAILED_PRECONDITION"
@@ -127,12 +151,12 @@ class GeminiShape(Shape):
         return next((as_json(choice.get("content")) for choice in self.choices(body)), {})
 
 
-def _joined(parts: list[Any]) -> list[Any]:
-    joined, plain = list[Any](), False
+def _texts_joined(parts: list[Any]) -> list[Any]:
+    found, plain = list[Any](), False
     for part in parts:
         before, plain = plain, is_map(part) and set(part) == {"text"}
         if plain and before:
-            joined[-1] = {"text": joined[-1]["text"] + part["text"]}
+            found[-1] = {"text": found[-1]["text"] + part["text"]}
         else:
-            joined.append(part)
-    return joined
+            found.append(part)
+    return found

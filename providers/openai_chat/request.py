@@ -97,11 +97,11 @@ class ChatRequest(OpenAIRequest):
         body = self._for_recovery({**self.body, "messages": messages}, answer)
         if way is Way.PREFILL:
             return self._prefill(body, begun, answer, limit)
-        for turn in exchange(answer, way, prompt):
-            if isinstance(turn, str):
-                self._add_user(messages, turn)
+        for message in exchange(answer, way, prompt):
+            if isinstance(message, str):
+                self._add_user(messages, message)
             else:
-                messages += self._assistant_turn(turn, begun)
+                messages += self._assistant_messages(message, begun)
                 begun = ""
         return self._send(self._calling_none(body) if way is Way.ARGUMENT else body, limit)
 
@@ -130,8 +130,8 @@ class ChatRequest(OpenAIRequest):
 
     def _prefill(self, body: Json, begun: str, answer: Turn, limit: int | None) -> Outgoing:
         vendor = self._vendor
-        turns = self._assistant_turn(answer.content) or [{"role": "assistant"}]
-        last: Json = {**turns[-1], "content": begun + self.prefilled(answer)}
+        messages = self._assistant_messages(answer.content) or [{"role": "assistant"}]
+        last: Json = {**messages[-1], "content": begun + self.prefilled(answer)}
         if vendor.prefill in {"prefix", "partial"}:
             last[vendor.prefill] = True
         elif vendor.prefill == "continue_final_message":
@@ -140,7 +140,7 @@ class ChatRequest(OpenAIRequest):
         path = vendor.prefill_url if vendor.prefill_path else None
         return replace(sent, path=path)
 
-    def _assistant_turn(self, content: list[Json], begun: str = "") -> list[Json]:
+    def _assistant_messages(self, content: list[Json], begun: str = "") -> list[Json]:
         """Return the model's content as one message, without calls; `[]` if it has no text."""
         text = begun + "".join(as_text(part.get("content")) for part in content)
         if not text.strip():
@@ -213,11 +213,11 @@ class ChatRequest(OpenAIRequest):
 
     # --- how a request is made --------------------------------------------------------------------
 
-    def _add_user(self, turns: list[Any], text: str) -> None:
-        turns.append({"role": "user", "content": text})
+    def _add_user(self, messages: list[Any], text: str) -> None:
+        messages.append({"role": "user", "content": text})
 
-    def _add_model(self, turns: list[Any], content: list[Json]) -> None:
-        turns += self._assistant_turn(content)
+    def _add_model(self, messages: list[Any], content: list[Json]) -> None:
+        messages += self._assistant_messages(content)
 
     @property
     def document(self) -> Json | None:

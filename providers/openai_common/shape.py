@@ -5,7 +5,7 @@ from __future__ import annotations
 from continuation.providers.contract import Shape
 
 IGNORED = frozenset({"annotations", "index", "logprobs", "parsed", "parsed_arguments"})
-"""Fields of a turn that are no content, or that the SDK adds."""
+"""Fields of a message that are no content, or that the SDK adds."""
 
 
 class OpenAIShape(Shape):

@@ -17,12 +17,12 @@ from continuation.policy import Policy, file_of, is_url
 from continuation.providers.openai_responses.items import JOINED, held_as
 from continuation.types import Json, Request
 from continuation.wire.json_values import as_json, as_list, as_text, dumps, loads
+from continuation.wire.responses_items import ANCHOR
 
 if TYPE_CHECKING:
     from continuation.chains.rules import Rewritten, Tenant
     from continuation.chains.stores import Entry, Store
 
-_ANCHOR = "previous_response_id"
 _NOT_FOUND = "previous_response_not_found"
 _STORE_DOWN = "the chain store did not tell what that response stands for"
 _NOT_KEPT = (
@@ -116,7 +116,7 @@ class Chain:
         """Return a function that looks up the response the request names; `None`: it names none."""
         self._follow(policy)
         self._smallest = policy.leave_limits_below if policy.enabled else None
-        name = self._asked.get(_ANCHOR)
+        name = self._asked.get(ANCHOR)
         if not isinstance(name, str) or not name:
             return None
         tenant = self._tenant()
@@ -125,7 +125,7 @@ class Chain:
     def recalled(self, found: Any) -> None:
         """Take the result of that function; `None`: the store failed or took too long."""
         self._known, owned, knows = found if found is not None else (None, False, False)
-        if self._known == {} and as_text(self._asked.get(_ANCHOR)).startswith(JOINED):
+        if self._known == {} and as_text(self._asked.get(ANCHOR)).startswith(JOINED):
             self._known, self._why = None, _NOT_KEPT
         elif self._known == {}:
             self._cleared = knows or self._smallest is None
@@ -141,7 +141,7 @@ class Chain:
         """
         if self._cleared:
             return ""
-        name = as_text(self._asked.get(_ANCHOR))
+        name = as_text(self._asked.get(ANCHOR))
         return getattr((self._known or {}).get(name), "first", None) or name
 
     def clear(self, answer: bytes | None) -> bool:
@@ -155,7 +155,7 @@ class Chain:
             if answer is not None and self._was_healed(answer):
                 self._known, self._why = None, _ONLY_HALF
             elif answer is not None:
-                self._tenant().note(as_text(self._asked.get(_ANCHOR)))
+                self._tenant().note(as_text(self._asked.get(ANCHOR)))
             return True
         if self._known is None:
             self._cleared = True
@@ -174,7 +174,7 @@ class Chain:
         limit, why = shown.get("max_output_tokens"), as_json(shown.get("incomplete_details"))
         small = isinstance(limit, int) and limit < (self._smallest or 0)
         left_alone = small or shown.get("background") is True or why.get("reason") in _OTHER_REASONS
-        known = shown.get("id") == self._asked.get(_ANCHOR) and bool(shown.get("status"))
+        known = shown.get("id") == self._asked.get(ANCHOR) and bool(shown.get("status"))
         return known and not left_alone and not _is_whole(answer)
 
     def rewritten(self) -> Json | bytes | None:
@@ -182,7 +182,7 @@ class Chain:
 
         `None`: the body is right as it is. Bytes: the request must not be sent, this is its error.
         """
-        if not isinstance(self.sent.get(_ANCHOR), str):
+        if not isinstance(self.sent.get(ANCHOR), str):
             return None
         self._asked = self.sent
         return self._tried(lambda rules: rules.rewrite(self._asked, self._find))

@@ -53,7 +53,7 @@ class ResponsesRequest(OpenAIRequest):
     There is no prefill: no server continues an assistant message at the end of `input`.
     """
 
-    turns_key = "input"
+    messages_key = "input"
     limit_key = "max_output_tokens"
 
     def __init__(self, request: Request, body: Json, chain: Chain) -> None:
@@ -148,7 +148,7 @@ class ResponsesRequest(OpenAIRequest):
         self.chain.sent = body
         return ResponsesRequest(self._request, body, self.chain)
 
-    def _turns_of(self, body: Mapping[str, object]) -> list[Any]:
+    def _messages_of(self, body: Mapping[str, object]) -> list[Any]:
         """Return the items of `input`; a text is one message of the user's, an object one item."""
         given, items = body.get("input"), list[Any]()
         if isinstance(given, str) and given:
@@ -156,10 +156,10 @@ class ResponsesRequest(OpenAIRequest):
             return items
         return [given] if isinstance(given, dict) else list(as_list(given))
 
-    def _add_user(self, turns: list[Any], text: str) -> None:
-        turns.append({"type": "message", "role": "user", "content": text})
+    def _add_user(self, messages: list[Any], text: str) -> None:
+        messages.append({"type": "message", "role": "user", "content": text})
 
-    def _add_model(self, turns: list[Any], content: list[Json]) -> None:
+    def _add_model(self, messages: list[Any], content: list[Json]) -> None:
         """Add the items that a request may contain; after a refusal only the messages."""
         kept = list[Json]()
         for item in content:  # only items that a server can read without looking up an id
@@ -175,9 +175,9 @@ class ResponsesRequest(OpenAIRequest):
         while kept and kept[-1].get("type") == "reasoning":
             kept.pop()
         if self._bare:
-            messages = [item for item in kept if item.get("type") == "message"]
-            kept = [{key: item[key] for key in _PLAIN} for item in messages]
-        turns += kept
+            plain = [item for item in kept if item.get("type") == "message"]
+            kept = [{key: item[key] for key in _PLAIN} for item in plain]
+        messages += kept
 
     def _for_recovery(self, body: Json, answer: Turn) -> Json:
         """Drop the output constraint, since the rest of a document is not a valid document.

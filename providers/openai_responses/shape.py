@@ -15,7 +15,7 @@ from continuation.wire.json_values import as_json, as_text, objects
 class ResponsesShape(OpenAIShape):
     """The shape of Responses."""
 
-    turns, answer, stop, truncated = "input", "output", "status", "incomplete"
+    messages, answer, stop, truncated = "input", "output", "status", "incomplete"
     stops = ResponsesCodec.stops
     identity = ("model", "instructions", "tools", "previous_response_id", "conversation")
     lengths = frozenset({"max_output_tokens", "stream", "stream_options"})
@@ -26,21 +26,24 @@ class ResponsesShape(OpenAIShape):
     )
     method = "responses.create"
 
+    def resembles(self, body: Mapping[str, Any]) -> int:
+        return int("input" in body and "messages" not in body)
+
     def is_chained(self, body: Json) -> bool:
         return bool(body.get("previous_response_id") or body.get("conversation"))
 
-    def request_turns(self, body: Json) -> list[Json]:
+    def request_messages(self, body: Json) -> list[Json]:
         """Return the input's items; a text is one message of the user."""
         value = body.get("input")
         if isinstance(value, str):
             return [{"role": "user", "content": value}]
-        return super().request_turns(body)
+        return super().request_messages(body)
 
-    def answer_turns(self, body: Json) -> list[Json]:
+    def answer_messages(self, body: Json) -> list[Json]:
         return objects(body.get("output"))
 
-    def join_answer(self, turns: Sequence[Json], envelope: Json) -> Json:
-        return {**envelope, "output": [*turns]}
+    def join_answer(self, messages: Sequence[Json], envelope: Json) -> Json:
+        return {**envelope, "output": [*messages]}
 
     def is_truncated(self, body: Json) -> bool:
         return body.get("status") == self.truncated
@@ -54,9 +57,9 @@ class ResponsesShape(OpenAIShape):
         kind = "custom_tool_call_output" if call.custom else "function_call_output"
         return {"type": kind, "call_id": call.id, "output": as_result_text(value)}
 
-    def answered_calls(self, turn: Json) -> set[str]:
-        is_output = as_text(turn.get("type")).endswith("_output")
-        return {as_text(turn.get("call_id"))} if is_output else set()
+    def answered_calls(self, message: Json) -> set[str]:
+        is_output = as_text(message.get("type")).endswith("_output")
+        return {as_text(message.get("call_id"))} if is_output else set()
 
     def is_client(self, client: Any, request: Mapping[str, Any]) -> bool:
         return hasattr(client, "responses") and "messages" not in request

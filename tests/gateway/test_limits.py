@@ -34,7 +34,7 @@ from support.sdks.formats import request as ask_for
 from support.sdks.turn import cut, end, quietly
 
 import continuation
-from continuation.attach.session import Session
+from continuation.attach.shell import Shell
 from continuation.config import parse
 from continuation.gateway import caller as _caller
 from continuation.gateway import metrics as _metrics
@@ -538,8 +538,8 @@ def read_to_the_end(ran: Any, client: Any, form: str) -> None:
 def test_the_library_ends_it_too(
     shape: str, asynchronous: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Session, "max_event_bytes", 100_000)
-    monkeypatch.setattr(Session, "max_body_bytes", 300_000)
+    monkeypatch.setattr(Shell, "max_event_bytes", 100_000)
+    monkeypatch.setattr(Shell, "max_body_bytes", 300_000)
     head, begin, piece, packed = SHAPES[shape]
     body = {**request_body("openai-chat"), "stream": head is STREAM}
     with Raw(endless(head, begin, piece, packed=packed)) as upstream:

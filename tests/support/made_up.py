@@ -124,15 +124,15 @@ class MadeUpCodec(WireCodec):
 
 
 class MadeUpRequest(BaseRequest):
-    """One request: its words, and how a turn is added to it."""
+    """One request: its words, and how a message is added to it."""
 
-    turns_key, model_key, limit_key, stream_key = "turns", "mind", "most", "flow"
+    messages_key, model_key, limit_key, stream_key = "turns", "mind", "most", "flow"
 
-    def _add_user(self, turns: list[Any], text: str) -> None:
-        turns.append({"who": "user", "say": text})
+    def _add_user(self, messages: list[Any], text: str) -> None:
+        messages.append({"who": "user", "say": text})
 
-    def _add_model(self, turns: list[Any], content: list[Json]) -> None:
-        turns.append({"who": "mind", "say": "".join(as_text(part["say"]) for part in content)})
+    def _add_model(self, messages: list[Any], content: list[Json]) -> None:
+        messages.append({"who": "mind", "say": "".join(as_text(part["say"]) for part in content)})
 
     def codec(self) -> MadeUpCodec:
         return MadeUpCodec()
@@ -144,16 +144,16 @@ class MadeUpRequest(BaseRequest):
 class MadeUpShape(Shape):
     """How its conversations, tool results and batch lines are written."""
 
-    turns, answer, stop, truncated, stops = "turns", "runs", "why", "most", STOPS
+    messages, answer, stop, truncated, stops = "turns", "runs", "why", "most", STOPS
     identity, lengths = ("mind",), frozenset({"most", "flow"})
     envelope = frozenset({"why", "spent"})
     method, batch_request, batch_answer = "tell", "asks", ("tells",)
 
-    def answer_turns(self, body: Json) -> list[Json]:
+    def answer_messages(self, body: Json) -> list[Json]:
         return [{"who": "mind", "say": body.get("say", ""), "runs": body.get("runs", [])}]
 
-    def join_answer(self, turns: Sequence[Json], envelope: Json) -> Json:
-        return {**envelope, "say": turns[0]["say"], "runs": turns[0]["runs"]}
+    def join_answer(self, messages: Sequence[Json], envelope: Json) -> Json:
+        return {**envelope, "say": messages[0]["say"], "runs": messages[0]["runs"]}
 
     def text(self, body: Json) -> str:
         return as_text(body.get("say"))
@@ -164,8 +164,8 @@ class MadeUpShape(Shape):
     def result(self, call: ParsedCall, value: Any, *, failed: bool) -> Json:
         return {"who": "user", "say": value, "ran": call.name}
 
-    def answered_calls(self, turn: Json) -> set[str]:
-        return {as_text(turn.get("ran"))} - {""}
+    def answered_calls(self, message: Json) -> set[str]:
+        return {as_text(message.get("ran"))} - {""}
 
     def is_client(self, client: Any, request: Mapping[str, Any]) -> bool:
         return hasattr(client, "tell")

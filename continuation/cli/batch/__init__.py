@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import continuation
 from continuation.bulk.workers import Batch
-from continuation.cli.batch.lines import RequestLines, ResultLines
+from continuation.cli.batch.files import RequestLines, ResultLines
 from continuation.cli.batch.output import Output
 from continuation.cli.batch.tally import Tally
 from continuation.cli.config import add_policies, in_force

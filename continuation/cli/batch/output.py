@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
+from continuation.bulk.lines import object_in
 from continuation.cli.exits import CommandError, Exit, free, reason
 from continuation.types import Json
 
@@ -118,12 +117,3 @@ def _lock(file: int, path: Path) -> None:
         raise CommandError(message, Exit.USAGE) from error
     except OSError:  # a file system that has no locks
         return
-
-
-def object_in(line: bytes) -> Json | None:
-    """Return the JSON object in a line; `None` if it is none."""
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):  # dropped: its text may quote the line
-        return None
-    return cast("Json", value) if isinstance(value, dict) else None

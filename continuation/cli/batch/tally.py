@@ -12,7 +12,7 @@ from continuation.bulk.lines import (
     answer_json,
     is_cut,
 )
-from continuation.cli.batch.lines import Lines
+from continuation.cli.batch.files import Lines
 from continuation.cli.batch.output import Output
 from continuation.cli.exits import Exit
 from continuation.cli.refusals import sdk_error

@@ -117,7 +117,7 @@ class _Block(NamedTuple):
     fields: Json
 
 
-class _Message(NamedTuple):
+class _Said(NamedTuple):
     n: int
     role: str
     fields: Json
@@ -149,7 +149,7 @@ def faults(body: Json, model: ModelLimits) -> list[HistoryFault]:
     return RULES.ranked(found)
 
 
-def _message(n: int, native: Any) -> _Message:
+def _message(n: int, native: Any) -> _Said:
     fields = mapping(native)
     content = fields.get("content")
     if isinstance(content, str):
@@ -159,7 +159,7 @@ def _message(n: int, native: Any) -> _Message:
         for m, block in enumerate(as_list(content))
     ]
     role = fields.get("role")
-    return _Message(n, role if role in ("assistant", "system") else "user", fields, blocks)
+    return _Said(n, role if role in ("assistant", "system") else "user", fields, blocks)
 
 
 def _form(n: int, native: Any) -> Iterator[HistoryFault]:
@@ -172,7 +172,7 @@ def _form(n: int, native: Any) -> Iterator[HistoryFault]:
         yield _fault("content_invalid", n)
 
 
-def _contents(message: _Message, count: int) -> Iterator[HistoryFault]:
+def _contents(message: _Said, count: int) -> Iterator[HistoryFault]:
     """Check for empty messages, and each block by itself."""
     n, content = message.n, message.fields.get("content")
     if not message.blocks and message.fields and not is_map(content):
@@ -227,7 +227,7 @@ def _blank(block: Json) -> bool:
     return block.get("type") == "text" and isinstance(text, str) and not text.strip()
 
 
-def _sides(message: _Message) -> Iterator[HistoryFault]:
+def _sides(message: _Said) -> Iterator[HistoryFault]:
     n, role = message.n, message.role
     if role == "user":
         yield from (_fault("tool_use_in_user", n, m) for m, _, _ in message.of("tool_use"))
@@ -237,12 +237,12 @@ def _sides(message: _Message) -> Iterator[HistoryFault]:
         yield from (_fault("tool_result_in_assistant", n, m) for m, _, _ in results)
 
 
-def _order(messages: list[_Message]) -> Iterator[HistoryFault]:
+def _order(messages: list[_Said]) -> Iterator[HistoryFault]:
     if messages and messages[0].role == "assistant":
         yield _fault("first_not_user", 0)
 
 
-def _calls(messages: list[_Message]) -> Iterator[HistoryFault]:
+def _calls(messages: list[_Said]) -> Iterator[HistoryFault]:
     """Check that each call has its one result at the head of the next message, and vice versa."""
     seen = set[str]()
     for message in (each for each in messages if each.role == "assistant"):
@@ -251,7 +251,7 @@ def _calls(messages: list[_Message]) -> Iterator[HistoryFault]:
                 yield _fault("tool_use_duplicate_id", message.n, m)
             seen.add(name)
         yield from _calls_end(message)
-    ends: list[_Message | None] = [None, *messages, None]
+    ends: list[_Said | None] = [None, *messages, None]
     for before, after in pairwise(ends):
         calls = before.of("tool_use") if before and before.role == "assistant" else []
         names = [str(block.fields.get("id") or "") for block in calls]
@@ -265,7 +265,7 @@ def _calls(messages: list[_Message]) -> Iterator[HistoryFault]:
             yield from _results(after, names)
 
 
-def _calls_end(message: _Message) -> Iterator[HistoryFault]:
+def _calls_end(message: _Said) -> Iterator[HistoryFault]:
     """Check that nothing but more calls, thinking and the server's calls follows a call."""
     called = list[str]()
     for block in message.blocks:
@@ -278,7 +278,7 @@ def _calls_end(message: _Message) -> Iterator[HistoryFault]:
             return
 
 
-def _results(message: _Message, called: list[str]) -> Iterator[HistoryFault]:
+def _results(message: _Said, called: list[str]) -> Iterator[HistoryFault]:
     seen = set[str]()
     for m, _, block in message.of("tool_result"):
         name = str(block.get("tool_use_id") or "")
@@ -288,7 +288,7 @@ def _results(message: _Message, called: list[str]) -> Iterator[HistoryFault]:
         seen.add(name)
 
 
-def _server_calls(messages: list[_Message]) -> Iterator[HistoryFault]:
+def _server_calls(messages: list[_Said]) -> Iterator[HistoryFault]:
     """Check the calls that the server answers: an open one may only be in a paused turn."""
     open_calls: dict[str, tuple[int, _Block]] = {}
     names = {
@@ -311,7 +311,7 @@ def _server_calls(messages: list[_Message]) -> Iterator[HistoryFault]:
             open_calls = {}
 
 
-def _request(body: Json, messages: list[_Message]) -> Iterator[HistoryFault]:
+def _request(body: Json, messages: list[_Said]) -> Iterator[HistoryFault]:
     """Check what a history requires of the request's other fields."""
     if not body.get("tools") and any(each.of("tool_use", "tool_result") for each in messages):
         yield _fault("tools_undeclared")
@@ -323,7 +323,7 @@ def _request(body: Json, messages: list[_Message]) -> Iterator[HistoryFault]:
         yield _fault("system_text_empty")
 
 
-def _end(body: Json, messages: list[_Message], model: ModelLimits) -> Iterator[HistoryFault]:
+def _end(body: Json, messages: list[_Said], model: ModelLimits) -> Iterator[HistoryFault]:
     last = messages[-1] if messages else None
     if last is None or last.role != "assistant" or not last.blocks:
         return
@@ -337,13 +337,13 @@ def _end(body: Json, messages: list[_Message], model: ModelLimits) -> Iterator[H
         yield _fault("trailing_whitespace", last.n)
 
 
-def _systems(messages: list[_Message]) -> Iterator[HistoryFault]:
+def _systems(messages: list[_Said]) -> Iterator[HistoryFault]:
     """Check the places of system messages; one without content is accepted anywhere.
 
     One may follow the user, or a result of the server's, and precede the assistant or end the
     array. Source: Anthropic's page on mid-conversation system messages.
     """
-    before: _Message | None = None
+    before: _Said | None = None
     for at, message in enumerate(messages):
         if message.role != "system":
             before = message
@@ -367,7 +367,7 @@ def _systems(messages: list[_Message]) -> Iterator[HistoryFault]:
             yield _fault("system_misplaced", message.n, detail=detail)
 
 
-def _signatures(messages: list[_Message]) -> Iterator[HistoryFault]:
+def _signatures(messages: list[_Said]) -> Iterator[HistoryFault]:
     """Check that thinking has a signature that could be Anthropic's."""
     for message in messages:
         for m, kind, block in message.of(*_THINKING):
@@ -382,12 +382,12 @@ def _signatures(messages: list[_Message]) -> Iterator[HistoryFault]:
                 yield _fault("thinking_foreign", message.n, m)
 
 
-def _thinking(body: Json, messages: list[_Message], model: ModelLimits) -> Iterator[HistoryFault]:
+def _thinking(body: Json, messages: list[_Said], model: ModelLimits) -> Iterator[HistoryFault]:
     """Check the places of thinking, and whether the model takes it and the mode at all."""
     mode = str(mapping(body.get("thinking")).get("type", ""))
     if mode in _REFUSED_MODES.get(model.thinking, ()):
         yield _fault("thinking_mode_unsupported", detail=mode)
-    for message, after in zip(messages, [*messages[1:], None], strict=True):
+    for message, after in zip(messages, [*messages[1:], None], strict=False):
         thoughts = message.of(*_THINKING) if message.role == "assistant" else []
         if not thoughts:
             continue
@@ -412,9 +412,9 @@ _REFUSED_MODES = {
 }
 
 
-def _loop(messages: list[_Message]) -> Iterator[HistoryFault]:
+def _loop(messages: list[_Said]) -> Iterator[HistoryFault]:
     """Check that an open tool loop begins with thinking, as manual mode requires."""
-    first: _Message | None = None
+    first: _Said | None = None
     results = False
     for message in reversed(messages):
         if message.role == "assistant":

@@ -173,13 +173,14 @@ def _pairs(items: list[Any]) -> Iterator[HistoryFault]:
         on_server = fields.get("execution") == "server"
         if kind in PAIRED_CALLS and not on_server:
             name = str(fields.get("call_id") or fields.get("id") or "")
-            aliases[str(fields.get("id"))] = name
+            if isinstance(fields.get("id"), str):
+                aliases[fields["id"]] = name
             if not name or name in asked:
                 code = "tool_use_duplicate_id" if name else "tool_use_id_invalid"
                 yield _fault(code, n, id=name)
             asked[name] = n, kind
         elif kind in OUTPUTS and not on_server:
-            name = str(fields.get("call_id") or aliases.get(str(fields.get("id")), ""))
+            name = str(fields.get("call_id") or aliases.get(str(fields.get("id") or ""), ""))
             yield from _output(n, kind, name, asked, answered)
             answered.add(name)
     yield from _unanswered(items, {name: asked[name][0] for name in asked if name not in answered})

@@ -1,4 +1,7 @@
-"""Reads lines: requests in any form, or results of a batch API with answers to continue."""
+"""The files of a batch: requests in any form, or results of a batch API with answers to continue.
+
+`bulk/lines.py` reads a line; the classes here say what is done with it.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +20,22 @@ from continuation.bulk.lines import (
     answer_in,
     answer_json,
     failure_in,
+    format_of,
+    has_turns,
     id_of,
+    is_prompt,
+    lines_of,
+    object_in,
     request_in,
     text_of,
     with_answer,
 )
 from continuation.bulk.workers import Item
-from continuation.cli.batch.output import Output, object_in
+from continuation.cli.batch.output import Output
 from continuation.cli.exits import CommandError, Exit, reason
 from continuation.cli.formats import choose, names
 from continuation.cli.screen import screen
 from continuation.providers.sdk import Prompt, SdkDriver
-from continuation.registry import shapes
 from continuation.reports.account import plural
 from continuation.types import Json
 
@@ -71,7 +78,7 @@ class Lines(ABC):
     def _format(self, named: str | None, line: Json) -> SdkDriver | None:
         """Return the named format, or that of a line by its form, or else by its model; or None."""
         _, request = request_in(line)
-        return choose(named or _shape(line), str(request.get("model") or self._model or ""))
+        return choose(named or format_of(line), str(request.get("model") or self._model or ""))
 
     def report_bad(self, number: int, why: str) -> None:
         """Report a line that cannot be used."""
@@ -80,14 +87,11 @@ class Lines(ABC):
 
     def _read(self, path: Path, *, quiet: bool = False) -> Iterator[tuple[int, bytes, Json]]:
         """Yield number, bytes and value of lines that are JSON objects; report the others."""
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                if not line.strip():
-                    continue
-                if (record := object_in(line)) is not None:
-                    yield number, line, record
-                elif not quiet:
-                    self.report_bad(number, "not a JSON object in UTF-8")
+        for line in lines_of(path):
+            if line.value is not None:
+                yield line.number, line.raw, line.value
+            elif not quiet:
+                self.report_bad(line.number, "not a JSON object in UTF-8")
 
     @abstractmethod
     def items(self, out: Output) -> Iterator[Item]:
@@ -104,14 +108,6 @@ class Lines(ABC):
     @abstractmethod
     def drop(self, number: int) -> None:
         """Forget a line whose request failed."""
-
-
-def _shape(line: Json) -> str | None:
-    """Return the name of a line's format by its form; `None` if that does not show it."""
-    _, request = request_in(line)
-    return next(
-        (name for name, each in shapes().items() if each.is_batch_line(line, request)), None
-    )
 
 
 class RequestLines(Lines):
@@ -134,7 +130,7 @@ class RequestLines(Lines):
         for _, _, line in self._read(self.path, quiet=True):
             if not unused:
                 return
-            if _is_prompt(line):
+            if is_prompt(line):
                 unused.pop("--max-tokens", None)
                 if not line.get("system"):
                     unused.pop("--system", None)
@@ -164,7 +160,7 @@ class RequestLines(Lines):
                 self.before += 1
                 continue
             policies = dict[str, Any]()
-            if _is_prompt(line):
+            if is_prompt(line):
                 self._plain.add(number)
                 if not self._limit:  # without a limit it gets the ceiling
                     policies = {"initial_limit": "ceiling", "clamp": True}
@@ -175,7 +171,7 @@ class RequestLines(Lines):
         model = line.get("model") or self._model or ""
         if not isinstance(model, str):
             raise ValueError("model must be a string")
-        if _is_prompt(line):
+        if is_prompt(line):
             text, system = line["prompt"], line.get("system") or self._system
             if not isinstance(text, str) or not text.strip():
                 raise ValueError("prompt must be a string that is not empty")
@@ -194,12 +190,12 @@ class RequestLines(Lines):
 
     def _fits(self, line: Json, request: Json) -> None:
         """Raise `ValueError` for a line that holds another kind of request."""
-        if not {"prompt", *(shape.turns for shape in shapes().values())} & request.keys():
+        if not has_turns(request):
             raise ValueError("it has no prompt, messages, input or contents; add one")
         url = str(line.get("url", ""))
         if url.endswith(_OTHER_APIS) and not url.endswith(f"chat/{_OLD}"):
             raise ValueError(f"url = {url!r}: only Chat Completions and Responses are supported")
-        named = None if self._named else _shape(line)
+        named = None if self._named else format_of(line)
         shape = choose(named, "") if named else None
         if shape is not None and shape.sdk is not self.driver.sdk:
             message = (
@@ -229,11 +225,6 @@ class RequestLines(Lines):
         self._plain.discard(number)
 
 
-def _is_prompt(line: Json) -> bool:
-    """Whether a line is only a prompt; the stored prompt of a Responses request is an object."""
-    return "prompt" in line and not isinstance(line["prompt"], dict)
-
-
 class ResultLines(Lines):
     """Results of a batch API; each truncated answer is continued."""
 
@@ -248,14 +239,11 @@ class ResultLines(Lines):
         """Ids that two requests have."""
         self._lines = dict[int, tuple[Json, bytes]]()
         """Results under way by line number: value and bytes."""
-        offset = 0
-        with self._requests.open("rb") as file:
-            for line in file:
-                if line_id := id_of(object_in(line) or {}):
-                    if line_id in self._offsets:
-                        self._twice.add(line_id)
-                    self._offsets[line_id] = offset
-                offset += len(line)
+        for line in lines_of(self._requests):
+            if line_id := id_of(line.value or {}):
+                if line_id in self._offsets:
+                    self._twice.add(line_id)
+                self._offsets[line_id] = line.offset
 
     def items(self, out: Output) -> Iterator[Item]:
         seen = set[str]()
@@ -272,7 +260,7 @@ class ResultLines(Lines):
                     out.write(raw)
                 elif (answer := answer_in(line)) is not None:
                     file.seek(self._offsets[line_id])
-                    _, request = request_in(json.loads(file.readline()))
+                    _, request = request_in(object_in(file.readline()) or {})
                     if model := request.get("model") or self._model:
                         self._lines[index] = line, raw
                         yield Item(index, line_id, {**request, "model": model}, answer)

@@ -66,7 +66,7 @@ def _too_large(what: str, most: float) -> TooLargeError:
     return TooLargeError(f"{what} has more than {most:,.0f} bytes, the maximum")
 
 
-class Session:
+class Shell:
     """One turn in a shell: everything but the I/O.
 
     A shell asks for the next command (`_next`), drives the steps that carry it out (`_performing`),
