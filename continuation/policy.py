@@ -39,6 +39,7 @@ CompleteSeams: TypeAlias = Literal["sure", "any"]
 OnFailure: TypeAlias = Literal["stop", "truncated", "raise"]
 OnDead: TypeAlias = Literal["error", "stop", "truncated"]
 Paused: TypeAlias = Literal["resume", "return"]
+UnkeptPromise: TypeAlias = Literal["off", "ask"]
 UsagePolicy: TypeAlias = Literal["turn", "billed"]
 InitialLimit: TypeAlias = Literal["caller", "ceiling"]
 Tracing: TypeAlias = Literal["auto", "on", "off"]
@@ -114,6 +115,8 @@ class Policy:
     """An answer that Anthropic pauses (`pause_turn`): continue it, or return it as it is."""
     resend_failed: bool = True
     """Resend if an answer is empty or its generation failed, and nothing was delivered yet."""
+    unkept_promise: UnkeptPromise = "off"
+    """A complete text that announces a tool call and makes none: leave it, or ask once for it."""
     usage: UsagePolicy = "turn"
     """Usage in the answer: that of one complete turn, or everything that was billed."""
     prefill: bool = True
@@ -205,6 +208,7 @@ class CallKeys(TypedDict, total=False):
     on_dead: OnDead
     paused: Paused
     resend_failed: bool
+    unkept_promise: UnkeptPromise
     usage: UsagePolicy
     prefill: bool
     verify_stop_reason: bool
@@ -468,6 +472,7 @@ _COSTS: Final[Mapping[str, Callable[[Any], float]]] = {
     "truncated_document": ("return", "complete").index,
     "truncated_tool_call": lambda word: word in {"retry_smaller", "complete"},
     "paused": ("return", "resume").index,
+    "unkept_promise": ("off", "ask").index,
     "repair": ("off", "on_error", "before_send").index,
     "usage": ("billed", "turn").index,
 }

@@ -345,6 +345,18 @@ class BaseRequest(ABC):
         """The JSON Schema of structured output; `None`: the request has none."""
         return None
 
+    @property
+    def callable_tools(self) -> list[str]:
+        """The names of the tools that the model may call; `[]`: none, or calls are forbidden."""
+        choice = self.body.get("tool_choice")
+        if "none" in (choice, as_json(choice).get("type")):
+            return []
+        tools = map(as_json, as_list(self.body.get("tools")))
+        # Chat Completions has the name one level deeper, under the tool's type.
+        named = ([each, as_json(each.get(as_text(each.get("type"))))] for each in tools)
+        names = (as_text(one.get("name")) for pair in named for one in pair)
+        return [name for name in names if name]
+
     def schema(self, tool: str) -> Json | None:
         """Return the JSON Schema of a tool's arguments; `None`: the request has none."""
         for declared in map(as_json, as_list(self.body.get("tools"))):
@@ -407,7 +419,7 @@ def exchange(answer: MessageBuilder, way: Way, prompt: str) -> Iterator[str | li
     To redo or complete a call, all content is one message, before `prompt`. Otherwise the content
     of each attempt follows the prompt that asked for it, as it happened.
     """
-    if way in {Way.RETRY_SMALLER, Way.ARGUMENT}:
+    if way in {Way.RETRY_SMALLER, Way.ARGUMENT, Way.CALL}:
         yield answer.content
     else:
         for content, asked in answer.pairs:
