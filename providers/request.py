@@ -7,7 +7,6 @@ the other methods.
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast
@@ -35,16 +34,12 @@ from continuation.wire.json_values import (
     dumps,
     dumps_in_pieces,
     loads,
+    texts_in,
 )
 
 if TYPE_CHECKING:
     from continuation.answer.message_builder import MessageBuilder
     from continuation.providers.contract import WireCodec
-
-_WORDY = 1_000
-"""Characters; a longer text without a space or punctuation is encoded data."""
-_ENCODED = re.compile(r"(?:data:[^,]{0,200},)?[A-Za-z0-9+/_=-]+")
-
 
 _LARGE = 1 << 20
 """Bytes of a request above which it takes milliseconds to write it anew."""
@@ -243,16 +238,7 @@ class BaseRequest(ABC):
     @property
     def prompt_text(self) -> str:
         """All words of the request, to estimate its size; images and files are left out."""
-        texts, rest = list[str](), list[object]([self.body])
-        while rest:
-            value = rest.pop()
-            if isinstance(value, str):
-                if not (len(value) > _WORDY and _ENCODED.fullmatch(value)):
-                    texts.append(value)
-            else:
-                members = as_json(value)
-                rest += [*members, *members.values(), *as_list(value)]
-        return "\n".join(texts)
+        return "\n".join(texts_in(self.body))
 
     @abstractmethod
     def codec(self) -> WireCodec:

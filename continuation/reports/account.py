@@ -23,7 +23,8 @@ _REMEDIES = {
     "max_attempts spent": "raise max_attempts",
     "the caller's timeout is spent": "raise the call's timeout, or stream the answer",
     "all recoveries used": "raise max_recoveries",
-    "context window full": "shorten the request",
+    "context window full": "shorten the request (of a saved session: with `continuation repair "
+    "--shrink TOKENS FILE`)",
     "truncated after a function call": "run the call, and continue with its result",
     "stream dropped after a function call": "run the call, and continue with its result",
 }
