@@ -109,7 +109,7 @@ def _shrink(
 ) -> None:
     """Let the repair shorten results until at most so many tokens are left; report if it cannot."""
     body = session.body
-    messages = next((value for value in body.values() if is_list(value)), [])
+    messages = next(filter(is_list, body.values()), list[Any]())
     models = (as_text(as_map(message).get("model")) for message in reversed(messages))
     writer = as_text(body.get("model")) or session.model or next(filter(None, models), "")
     session.repaired, before, after = shrunk(
