@@ -16,7 +16,7 @@ from continuation.answer.client_stream import ClientStream
 from continuation.answer.first_stream import FirstFramed, FirstStream
 from continuation.answer.gate import Gate
 from continuation.policy import Policy
-from continuation.providers.contract import Feed, WireCodec
+from continuation.providers.contract import Feed, Shape, WireCodec
 from continuation.seams.seam import Verdict
 from continuation.seams.text import says_the_same
 from continuation.types import (
@@ -392,6 +392,10 @@ class MessageBuilder:
     def note(self) -> str:
         """What the provider wrote about the end of the attempt read last; `""`: nothing."""
         return self._codec.note(self._segment.delta)
+
+    def broken(self, error: Json, shape: Shape) -> bytes:
+        """Return the bytes that end the caller's stream with `error`, at which the SDK raises."""
+        return shape.error_event(error)
 
     @property
     def framed(self) -> bool:

@@ -781,7 +781,7 @@ class Turn:
         why = f" ({last})" if last else ""
         delivered = f"{len(answer.text):,} characters were delivered"
         error = shape.error(502, f"{_DROPPED}{why}; {delivered}")
-        yield Emit(shape.error_event(error))
+        yield Emit(answer.broken(error, shape))
 
     def _finish(
         self, outcome: Outcome, reason: str | None, result: AttemptResult, **more: Any

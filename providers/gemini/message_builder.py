@@ -13,7 +13,7 @@ from continuation.answer.first_stream import FirstStream
 from continuation.answer.gate import Gate
 from continuation.answer.message_builder import MessageBuilder
 from continuation.policy import Policy
-from continuation.providers.contract import Feed, WireCodec
+from continuation.providers.contract import Feed, Shape, WireCodec
 from continuation.providers.gemini.codec import GeminiCodec
 from continuation.providers.gemini.parts import Shift, joined, part_of
 from continuation.providers.gemini.reader import GeminiReader
@@ -29,7 +29,7 @@ from continuation.types import (
     Usage,
 )
 from continuation.wire.blocks import THINKING, TOOL_CALL
-from continuation.wire.json_values import as_json, as_list, loads
+from continuation.wire.json_values import as_json, as_list, dumps, loads
 from continuation.wire.sse import Frame
 
 
@@ -64,6 +64,13 @@ class GeminiMessageBuilder(MessageBuilder):
         self._mixed = self._mixed or plan.mode in {Mode.RECOVERY, Mode.APPEND_TAIL}
         self._hopped = len(self._segment.text) if hops else 0
         return super().begin(plan, head)
+
+    def broken(self, error: Json, shape: Shape) -> bytes:
+        """In an array of responses, an error is the last element."""
+        if not self._gemini.array:
+            return super().broken(error, shape)
+        begun = self._replay.sent > 0 or bool(self._client.blocks)
+        return (b",\r\n" if begun else b"[") + dumps(error) + b"\r\n]"
 
     def finish(self, stop: StopWord, usage: Usage) -> bytes:
         delta = self._segment.delta

@@ -49,6 +49,7 @@ WHOLE = [*FLOWING, chunk(text(" end."), reason="STOP")]
 CUT = [chunk(text(BEFORE)), chunk(reason="MAX_TOKENS", said=1000)]
 CUT_BODY = chunk(text(BEFORE), reason="MAX_TOKENS", said=1000)
 REST = sse([chunk(text(ECHO)), chunk(text("x jumps."), reason="STOP")])
+RESET = ConnectionError("reset")
 AGAIN = sse([chunk(text(" Rest."), reason="STOP")])
 
 
@@ -99,6 +100,15 @@ def test_an_array_may_break_off_at_any_byte(step: int) -> None:
         BEFORE + "x 文字 [,] Rest.",
         BEFORE + "x 文字 [,] end.",
     ]
+
+
+def test_an_array_that_drops_for_good_ends_with_an_error_and_is_json() -> None:
+    raw = array(FLOWING).removesuffix(b"\r\n]")
+    driven = ask([(200, JSON, [raw], RESET), *[(400, JSON, [b"{}"], None)] * 4], broken=RESET)
+    *chunks, error = json.loads(b"".join(driven.pieces))
+    texts = [c["candidates"][0]["content"]["parts"][0]["text"] for c in chunks]
+    assert "".join(texts) == BEFORE + "x 文字 [,]"
+    assert "could not be resumed" in error["error"]["message"]
 
 
 def test_what_breaks_behind_the_last_element_leaves_whole_json() -> None:
