@@ -227,15 +227,18 @@ def shrunk(
 
         known = limits.find(writer)
         context = replace(context, binding=known is not None and known.binding)
-    draft = HistoryRepair(grammar, body, context, policy=policy)
-    new, after = shortened(draft.parts(Kind.RESULT), before, most, writer)
-    if not new:
-        return repaired, before, after
-    made = {part: replace(part, native=native) for part, native in new.items()}
-    draft.replace("shorten_result", "history_too_large", made)
-    passes.run(draft)
-    done = _written(draft, repaired)
-    return done, before, tokens_in(done.body, writer)
+    done, after = repaired, before
+    while after > most:  # the second time only if a changed message is written in a longer form
+        draft = HistoryRepair(grammar, done.body, context, policy=policy)
+        new = shortened(draft.parts(Kind.RESULT), after, most, writer)
+        if not new:
+            break
+        made = {part: replace(part, native=native) for part, native in new.items()}
+        draft.replace("shorten_result", "history_too_large", made)
+        passes.run(draft)
+        done = _written(draft, done)
+        after = tokens_in(done.body, writer)
+    return done, before, after
 
 
 def unanswered_tool_calls(body: Body, dialect: str | None = None) -> tuple[OpenCall, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from continuation.history.tree import Kind, Part
+from continuation.history.tree import Part
 from continuation.wire.json_values import as_list, as_map, is_encoded, is_list, is_map, texts_in
 
 _KEPT: Final = 500
@@ -33,20 +33,20 @@ def tokens_in(value: object, model: str) -> int:
     return sum(estimate(text, model) for text in texts_in(value))
 
 
-def shortened(parts: list[Part], tokens: int, most: int, model: str) -> tuple[dict[Part, Any], int]:
-    """Return the JSON of shortened results, from the first part on until `most` tokens are left.
+def shortened(results: list[Part], tokens: int, most: int, model: str) -> dict[Part, Any]:
+    """Return the JSON of shortened results, from the first one on until `most` tokens are left.
 
-    `tokens`: those of the whole history. Return what is left of them as well.
+    `tokens`: those of the whole history.
     """
     new = dict[Part, Any]()
-    for part in parts:
+    for part in results:
         if tokens <= most:
             break
-        native = _shortened(part.native) if part.kind is Kind.RESULT else part.native
+        native = _shortened(part.native)
         if native is not part.native:
             new[part] = native
             tokens -= tokens_in(part.native, model) - tokens_in(native, model)
-    return new, tokens
+    return new
 
 
 def _shortened(value: Any) -> Any:

@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.examples import examples
 from support.golden import LOGS, as_bytes, opencode
 from support.notation import DIALECTS, read, write
 from support.sessions import check, write_repaired
 
 from continuation.cli import main
-from continuation.history import validate
+from continuation.history import Repaired, api, validate
+from continuation.history.types import HistoryFormat
 from continuation.sessions import SavedPolicy, SavedSession
 
 NOTE = "characters were left out here"
@@ -41,6 +45,11 @@ def shrinking(tokens: int) -> SavedPolicy:
 def only(sessions: list[SavedSession]) -> SavedSession:
     (session,) = sessions
     return session
+
+
+def shrunk(body: dict[str, Any], dialect: str, most: int) -> tuple[Repaired, int, int]:
+    policy, kind = shrinking(most), HistoryFormat(dialect)
+    return api.shrunk(Repaired(body), kind, policy, "", "", most)
 
 
 def longs(data: bytes) -> int:
@@ -173,3 +182,35 @@ def test_a_wrong_number_is_refused(tokens: str, capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit):
         main(["repair", "--shrink", tokens, "x.json"])
     assert "--shrink" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["chat", "checkpoint"])
+def test_the_documents_of_gemini_cli_fit_again(form: str, tmp_path: Path) -> None:
+    path = tmp_path / "session.json"
+    if form == "checkpoint":
+        path.write_text(json.dumps({"history": lengthened(write("gemini", TURNS))["contents"]}))
+    else:
+        first, *others = lengthened(LOGS["gemini-cli"](TURNS))
+        messages = [each for each in others if "id" in each]
+        path.write_text(json.dumps({**first, "messages": messages}))
+    session = only(write_repaired(path, policy=shrinking(40_000)))
+    assert (session.format, session.exit_code) == ("gemini-cli", 1)
+    assert session.written is not None
+    again = only(check(session.written, policy=shrinking(40_000)))
+    assert (again.exit_code, again.violations) == (0, [])
+    assert 0 < json.dumps(again.body).count(NOTE) < 6
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@settings(max_examples=examples(15), deadline=None)
+@given(st.integers(2_000, 80_000), st.lists(st.integers(0, 4_000), min_size=1, max_size=6))
+def test_a_second_run_changes_nothing(dialect: str, most: int, lengths: list[int]) -> None:
+    turns = " ".join(f"A[t:look,c:k{n}] R:k{n}={'x-y.' * size}z" for n, size in enumerate(lengths))
+    body = write(dialect, f"U:first {turns} A[t:done]")
+    first, before, after = shrunk(body, dialect, most)
+    assert validate(first.body, dialect, live=False) == []
+    assert after <= before
+    again, *counts = shrunk(dict(first.body), dialect, most)
+    assert (again.changes, counts) == ((), [after, after])
+    if before <= most:
+        assert first.body is body
