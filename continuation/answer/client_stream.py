@@ -91,6 +91,8 @@ class Joined:
     """Passes only what comes after the text that was shown."""
     anchor: str | None = None
     """The words that the attempt was asked to repeat first, if it was."""
+    apart: bool = False
+    """The text that comes first begins a paragraph of its own."""
     before: str = ""
     """The text to which the seam joins the attempt's text."""
     retractable: Block | None = None
@@ -311,6 +313,7 @@ class ClientStream:
             joined.follow = Replay(self.text)
             joined.ran = [*self._ran]
         elif mode is Mode.RECOVERY and not plan.glue:
+            joined.apart = plan.apart
             self._stop()
         elif mode is Mode.RECOVERY and (before := self.tail):
             joined.before, joined.anchor, joined.retractable = before, plan.anchor, self.open_text
@@ -447,6 +450,8 @@ class ClientStream:
         if text is None:
             like = joined.text.start if joined.text is not None else {}
             self._start(Block({**like, "type": TEXT, "text": ""}))
+            if joined.apart and self.text.strip():  # most programs join all text of an answer
+                joined.apart, piece = False, f"\n\n{piece}"
             self.place_annotations(len(piece))
         self.delta({"type": "text_delta", "text": piece})
 

@@ -38,7 +38,7 @@ from continuation.cli.standard_input import with_input
 from continuation.cli.words import describe
 from continuation.config import Config
 from continuation.providers.sdk import OnDelta, Prompt, SdkDriver
-from continuation.reports.account import costs, plural, remedy, summary
+from continuation.reports.account import costs, plural, summary
 from continuation.reports.report import (
     Escalating,
     Event,
@@ -363,7 +363,7 @@ class _Turn:
         outcome = str(report.outcome) if report else "untouched"
         whole = outcome in WHOLE_OUTCOMES and self._stop in self._format.ends
         message = summary(report) if report else outcome
-        if report is not None and (helps := remedy(report)):
+        if report is not None and (helps := report.remedy):
             message += f": {helps}"
         self._note(message, "green" if whole else "yellow")
         if report is not None and report.billed.output is not None:

@@ -59,6 +59,9 @@ class Metrics:
             return Histogram(name, help_, [label], registry=registry, buckets=buckets)
 
         self._turns = counter("turns", "Finished turns", "dialect", "model", "outcome", "reason")
+        self._endings = counter(
+            "endings", "How the answers of finished turns ended", "ending", "outcome"
+        )
         self._attempts = counter(
             "attempts", "Requests sent to upstreams for finished turns", "mode", "stop_reason"
         )
@@ -112,6 +115,7 @@ class Metrics:
             series = report.dialect, "other", report.outcome, "other"
         self._series.add(series)
         self._turns.labels(*series).inc()
+        self._endings.labels(report.ending or "unknown", report.outcome).inc()
         held = 0.0
         for attempt in report.attempts:
             stop = self._stops.label(attempt.stop or attempt.error)

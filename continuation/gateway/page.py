@@ -19,7 +19,7 @@ from typing import Any
 from continuation.gateway.caller import Caller, Headers
 from continuation.gateway.turns import GOOD, Ended, Turns
 from continuation.ledger import Attempt
-from continuation.reports.account import remedy, summary, why
+from continuation.reports.account import summary, why
 from continuation.reports.report import SeamReport
 from continuation.reports.timeline import rows
 
@@ -86,7 +86,8 @@ def state(turns: Turns) -> dict[str, Any]:
                 "outcome": turn.report.outcome,
                 "reason": why(turn.report),
                 "message": turns.messages.get(turn.name),
-                "remedy": remedy(turn.report),
+                "ending": turn.report.ending,
+                "remedy": turn.report.remedy,
             }
             for count, turn in reversed(turns.failures.values())
         ],

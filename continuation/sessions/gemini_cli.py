@@ -8,7 +8,7 @@ ends with a line that sets all messages: the agent writes such lines itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, Final
 
 from continuation.sessions.lines import Record, encoded
@@ -55,6 +55,8 @@ class SavedChat:
 
     def _rewritten(self, contents: list[Any], origins: tuple[int, ...]) -> list[dict[str, Any]]:
         messages, passed = list[dict[str, Any]](), 0
+        calls = [as_map(call) for each in self._messages for call in as_list(each.get("toolCalls"))]
+        answered = {as_text(call.get("id")) for call in calls if call.get("result")}
         unchanged = {id(content) for content in contents}
         changed = {
             owner
@@ -71,7 +73,7 @@ class SavedChat:
                 messages += self._aside(passed, owner)
                 passed, before = owner + 1, self._messages[owner]
             if not _is_content_of(before, content):
-                if _attach_results(messages, content):
+                if _attach_results(messages, content, answered):
                     continue
                 before = {}
             if before and content is self.contents[origin]:
@@ -168,8 +170,13 @@ def _is_content_of(message: Mapping[str, Any], content: Mapping[str, Any]) -> bo
     return message.get("type") == ("gemini" if content.get("role") == "model" else "user")
 
 
-def _attach_results(messages: list[dict[str, Any]], content: Mapping[str, Any]) -> bool:
-    """Put results into the last message; return False if that does not have their calls."""
+def _attach_results(
+    messages: list[dict[str, Any]], content: Mapping[str, Any], answered: Set[str]
+) -> bool:
+    """Put results into the last message; return False if that does not have their calls.
+
+    `answered`: the ids of the calls that had results before the repair.
+    """
     calls = [as_map(call) for call in as_list(messages[-1].get("toolCalls"))] if messages else []
     parts = [as_map(part) for part in as_list(content.get("parts"))]
     answers = [as_map(part.get("functionResponse")) for part in parts]
@@ -191,7 +198,7 @@ def _attach_results(messages: list[dict[str, Any]], content: Mapping[str, Any]) 
     order = {name: index for index, name in enumerate(results)}
     calls.sort(key=lambda call: order.get(as_text(call.get("id")), -1))
     messages[-1]["toolCalls"] = [
-        {**call, "status": call.get("status") if call.get("result") else "error"}
+        {**call, "status": call.get("status") if as_text(call.get("id")) in answered else "error"}
         | {"result": results.get(as_text(call.get("id")), call.get("result"))}
         for call in calls
     ]

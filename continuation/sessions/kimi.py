@@ -47,6 +47,10 @@ class KimiCode(Log):
         stamp = {"time": like["time"]} if "time" in like else {}
         if message.get("role") == "tool":
             call = message.get("tool_call_id", "")
+            event = as_map(like.get("event"))
+            if number == 0 and event.get("type") == "tool.result":  # only its text has changed
+                output = {**as_map(event.get("result")), "output": message.get("content", "")}
+                return [{**like, "event": {**event, "toolCallId": call, "result": output}}]
             result = {"output": message.get("content", ""), "isError": True}
             ids = {"type": "tool.result", "parentUuid": call, "toolCallId": call}
             return [{"type": _EVENT, "event": {**ids, "result": result}, **stamp}]

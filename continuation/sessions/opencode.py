@@ -216,6 +216,7 @@ class Storage:
         files, values = dict(self.damaged), dict[ItemKey, dict[str, Any]]()
         waiting: dict[str, _Part] = {}
         for message, origin in zip(messages, origins, strict=True):
+            answered = waiting.get(message.get("tool_call_id"))
             if message.get("role") == "assistant":
                 parts, calls = self.calls.get(origin, []), as_list(message.get("tool_calls"))
                 if len(calls) < len(parts):  # some were dropped
@@ -227,8 +228,13 @@ class Storage:
                 for name, own in waiting.items():
                     if own.value.get("callID") != name:
                         values[own.key] = {**own.value, "callID": name}
-            elif origin < 0 and (part := waiting.get(message.get("tool_call_id"))):
-                state = as_map(part.value.get("state"))  # its call ended in an error
+            elif answered and origin >= 0 and message is not self.body[origin]:
+                value = values.get(answered.key, dict(answered.value))
+                state = as_map(value.get("state"))
+                field = "output" if state.get("output") else "error"
+                values[answered.key] = {**value, "state": {**state, field: message["content"]}}
+            elif answered and origin < 0:
+                state = as_map(answered.value.get("state"))  # its call ended in an error
                 start = as_map(state.get("time")).get("start", 0)
                 closed = {
                     "status": "error",
@@ -236,7 +242,8 @@ class Storage:
                     "error": message["content"],
                     "time": {"start": start, "end": start},
                 }
-                values[part.key] = {**values.get(part.key, part.value), "state": closed}
+                value = values.get(answered.key, dict(answered.value))
+                values[answered.key] = {**value, "state": closed}
         files |= {key: encoded(value, indented=self.store.named) for key, value in values.items()}
         remaining = {self.owners[origin] for origin in origins if origin >= 0}
         return files | {key: None for key in self.owners if key not in remaining}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from continuation.history import Change
-from continuation.history.api import diagnosed
+from continuation.history.api import diagnosed, shrunk
 from continuation.history.detect import detect
 from continuation.history.types import HistoryFormat, Repaired, RepairPolicy, Violation
 from continuation.sessions.formats import no_text
@@ -27,7 +27,15 @@ _FIELD = {HistoryFormat.GEMINI: "contents", HistoryFormat.OPENAI_RESPONSES: "inp
 _SUFFIXES = (".jsonl", ".json", ".db")
 
 
-SAVED = RepairPolicy(live=False, prefill=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedPolicy(RepairPolicy):
+    """How a saved session is repaired."""
+
+    shrink: int | None = None
+    """Shorten results of tools until the session has at most so many tokens; `None`: do not."""
+
+
+SAVED = SavedPolicy(live=False, prefill=True)
 """The policy for what is on disk: no program is at work on it, and no request is about to leave."""
 
 
@@ -53,11 +61,14 @@ class SavedSession:
     """Its id, if a path holds several sessions; else ""."""
     model: str = ""
     """The model whose rules apply, if the log names one that is not its agent's own; else ""."""
+    too_large: bool = False
+    """It has too many tokens, even if all of its results are shortened."""
 
     @property
     def exit_code(self) -> int:
         """0 if it is clean, 1 if it is repaired or can be, 2 if it cannot be repaired."""
-        if self.dialect is None or (self.repaired is not None and self.repaired.left):
+        left = self.repaired is not None and self.repaired.left
+        if self.dialect is None or left or self.too_large:
             return 2
         changed = self.repaired is not None and bool(self.repaired.changes)
         return 1 if self.problems or self.violations or changed else 0
@@ -81,10 +92,36 @@ def with_diagnosis(session: SavedSession, policy: RepairPolicy | None) -> SavedS
         live = policy.live or not any(body.values())  # an empty history has only just begun
         diagnosis = diagnosed(body, dialect, replace(policy, live=live), session.model)
         session.violations, session.repaired = diagnosis
+        if isinstance(policy, SavedPolicy) and policy.shrink is not None:
+            _shrink(session, session.repaired, dialect, policy, policy.shrink)
     if policy.thinking != "keep" and isinstance(session.source, Storage) and session.repaired:
         gone = [Change("drop_thinking", "/".join(k), "") for k in session.source.strip_thinking()]
         session.repaired = replace(session.repaired, changes=(*session.repaired.changes, *gone))
     return session
+
+
+def _shrink(
+    session: SavedSession,
+    repaired: Repaired,
+    dialect: HistoryFormat,
+    policy: SavedPolicy,
+    most: int,
+) -> None:
+    """Let the repair shorten results until at most so many tokens are left; report if it cannot."""
+    body = session.body
+    messages = next(filter(is_list, body.values()), list[Any]())
+    models = (as_text(as_map(message).get("model")) for message in reversed(messages))
+    writer = as_text(body.get("model")) or session.model or next(filter(None, models), "")
+    session.repaired, before, after = shrunk(
+        repaired, dialect, policy, session.model or as_text(body.get("model")), writer, most
+    )
+    if after > most:
+        session.too_large = True
+        message = (
+            f"it has about {before:,} tokens, and {after:,} if all results of tools are shortened: "
+            f"more than {most:,}. Allow more, or begin a new session with a summary of this one."
+        )
+        session.problems.append(Problem("too_large", 0, message))
 
 
 # -- reading -------------------------------------------------------------------------------------

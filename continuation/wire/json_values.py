@@ -229,6 +229,30 @@ def as_map(value: object) -> Mapping[str, Any]:
     return value if is_map(value) else {}
 
 
+# --- texts in a value ----------------------------------------------------------------------------
+
+_WORDY = 1_000
+_ENCODED = re.compile(r"(?:data:[^,]{0,200},)?[A-Za-z0-9+/_=-]+")
+
+
+def is_encoded(text: str) -> bool:
+    """Whether a text is encoded data: it is long, and has neither spaces nor punctuation."""
+    return len(text) > _WORDY and _ENCODED.fullmatch(text) is not None
+
+
+def texts_in(value: object) -> Iterator[str]:
+    """Yield all texts in a value, keys included; images and other encoded data are left out."""
+    rest = [value]
+    while rest:
+        each = rest.pop()
+        if isinstance(each, str):
+            if not is_encoded(each):
+                yield each
+        else:
+            members = as_map(each)
+            rest += [*members, *members.values(), *as_list(each)]
+
+
 # --- a value in a text that is not parsed --------------------------------------------------------
 
 _WINDOW = 4096
