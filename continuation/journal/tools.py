@@ -218,7 +218,7 @@ class Runner:
             return _UNKNOWN
 
     def _settle(self, done: Any) -> None:
-        """Use what `verify` returned. `None`: run the tool. Otherwise it is the result: record it."""
+        """Use what `verify` returned. `None`: run the tool. Otherwise record it as the result."""
         tool = self._run_of_tool
         if done is None:
             self._journal.wait(tool.begin())
