@@ -12,8 +12,8 @@ class LeaseHeld(JournalError):  # noqa: N818 - the field's word
 
 
 class Fenced(JournalError):  # noqa: N818 - the field's word
-    """Another process has taken over the session; this one can write nothing to it any more."""
+    """Another process has taken over the session; this one can no longer write to it."""
 
 
 class OutcomeUnknown(JournalError):  # noqa: N818 - the field's word
-    """Raise it in `verify` of `Journal.call`: whether the interrupted tool has run is unknown."""
+    """`verify` of `Journal.call` raises it if it cannot find out whether the tool has run."""

@@ -1,9 +1,10 @@
-"""gemini-cli's saved chats: a log that is folded into messages, or (older) one JSON document.
+"""gemini-cli's saved chats: a log from which messages are built, or (older) one JSON document.
 
-A line is a message (it replaces an earlier one with its id), `$set` with fields of the chat, among
-them all `messages`, or `$rewindTo` with the id of the first message to delete. A message of the
-model holds its calls with their results, so it becomes two contents of a request. A repaired log
-ends with a line that sets all messages: the agent writes such lines itself.
+A line is one of three things. It is a message, which replaces an earlier one with the same id. Or
+it is `$set` with fields of the chat, which can include all `messages`. Or it is `$rewindTo` with
+the id of the first message to delete. A message of the model contains its calls with their results,
+so it becomes two contents of a request. A repaired log ends with a line that sets all messages, as
+the agent itself writes them.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from continuation.sessions.logs import stable_uuid
 from continuation.wire.json_values import as_list, as_map, as_text, is_map
 
 _NOTES: Final = ("/", "?", "<session_context>", "<hook_context>")
-"""A user's message that begins with one of these is for the agent, and is not sent again."""
+"""A user's message that begins with one of these is for the agent, and is not sent."""
 
 
 class SavedChat:
-    """A chat, and the contents that the agent makes of it when it is resumed."""
+    """A chat, and the contents that the agent makes from it when it resumes."""
 
     def __init__(self, records: list[Record], *, is_document: bool = False) -> None:
         self._records = records
@@ -37,11 +38,11 @@ class SavedChat:
 
     @staticmethod
     def fits(value: Mapping[str, Any]) -> bool:
-        """Whether this is the first line of a saved chat's log, or its document."""
+        """Whether this is the first line of a saved chat's log, or its complete document."""
         return "sessionId" in value and "projectHash" in value
 
     def rewritten(self, contents: list[Any], origins: tuple[int, ...]) -> bytes:
-        """Return the file with these contents; `origins`: the index of each before, -1 if new."""
+        """Return the file with these contents. `origins`: their previous index, -1 if new."""
         lines = [record.raw for record in self._records]
         if [id(content) for content in contents] != [id(content) for content in self.contents]:
             messages = self._rewritten(contents, origins)
@@ -66,10 +67,10 @@ class SavedChat:
         for number, (content, origin) in enumerate(zip(contents, origins, strict=True)):
             owner = self._owners[origin] if origin >= 0 else -1
             if 0 <= owner < passed and content is self.contents[origin]:
-                continue  # results, which are part of the message of their calls
+                continue  # results: they are part of the message of their calls
             before: Mapping[str, Any] = {}
             if owner >= passed:
-                # Messages that are not sent, such as notices, stay where they were.
+                # Messages that are not sent, such as notices, keep their place.
                 messages += self._aside(passed, owner)
                 passed, before = owner + 1, self._messages[owner]
             if not _is_content_of(before, content):
@@ -92,7 +93,7 @@ class SavedChat:
 
 
 class Checkpoint:
-    """What `/chat save` writes: one JSON document with the contents as they are sent."""
+    """A file that `/chat save` writes: one JSON document with the contents as they are sent."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
@@ -104,7 +105,7 @@ class Checkpoint:
 
 
 def _fold(records: list[Record]) -> dict[str, Mapping[str, Any]]:
-    """Return the messages that the records result in, by id, in their order."""
+    """Return the messages that result from the records, by id, in order."""
     messages: dict[str, Mapping[str, Any]] = {}
     for value in (record.value for record in records):
         if "$rewindTo" in value:
@@ -123,7 +124,7 @@ def _fold(records: list[Record]) -> dict[str, Mapping[str, Any]]:
 
 
 def _contents(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what is sent of a message: nothing, one content, or one and its calls' results."""
+    """Return the contents of a message that are sent: none, one, or one and its calls' results."""
     parts = _parts(message.get("content"))
     if message.get("type") == "user":
         text = "".join(as_text(part.get("text")) if "text" in part else "[…]" for part in parts)
@@ -166,7 +167,7 @@ def _result(call: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _is_content_of(message: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
-    """Whether a content is the message itself, by its role, and not its calls' results."""
+    """Whether a content is the message itself, not its calls' results; its role decides."""
     return message.get("type") == ("gemini" if content.get("role") == "model" else "user")
 
 
@@ -188,7 +189,7 @@ def _attach_results(
     results, name = dict[str, list[Any]](), ""
     for part, answer in zip(parts, answers, strict=True):
         if answer:
-            # A result made by a repair has no id: it is for the next open call of its name.
+            # A result from a repair has no id. It belongs to the next open call with its name.
             candidates = waiting.get(as_text(answer.get("name")))
             name = as_text(answer.get("id")) or (candidates.pop() if candidates else "")
         numbered = {**part, "functionResponse": {**answer, "id": name}} if answer else part
@@ -208,7 +209,7 @@ def _attach_results(
 def _message(
     content: Mapping[str, Any], before: Mapping[str, Any], above: Mapping[str, Any], number: int
 ) -> dict[str, Any]:
-    """Return a message with this content: `before` changed, or if that is empty a new one."""
+    """Return a message with this content: a changed `before`, or a new one if that is empty."""
     parts = as_list(content.get("parts"))
     entry = dict(before)
     if not entry:
