@@ -156,7 +156,7 @@ class ClientStream:
         self.message: Json = {}
         self.blocks: list[Block] = []
         self.joined = self._earlier = Joined(Segment())
-        """`joined`: the attempt under way; `_earlier`: the one before."""
+        """`joined`: the current attempt; `_earlier`: the one before."""
         self._replay = replay
         self._writes = streamed and not muted
         self.framed = framed

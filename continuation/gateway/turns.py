@@ -58,7 +58,7 @@ class Turns:
         self.ended: deque[Ended] = deque(maxlen=SHOWN)
         """The last turns that ended."""
         self.failures: OrderedDict[tuple[object, ...], tuple[int, Ended]] = OrderedDict()
-        """The last turns with an outcome not in `GOOD`; for equal ones, their number and the last."""
+        """The last turns with an outcome not in `GOOD`. Of equal ones: their number, the last."""
         self.messages: dict[str, str] = {}
         """By id, the beginning of a provider's message about a refused request, if it is shown."""
         self._minutes: deque[tuple[int, Counter[str]]] = deque(maxlen=60)

@@ -52,7 +52,7 @@ class SavedSession:
     name: str = ""
     """Its id, if a path has several sessions; else ""."""
     model: str = ""
-    """The model whose rules apply, if the log names one that is not its agent's own; else ""."""
+    """The model for the rules, if the log names one that is not its agent's own; else ""."""
 
     @property
     def exit_code(self) -> int:
