@@ -9,7 +9,7 @@ caller's answer:
      attempt 1   [text .........][call .. cut              } segments: what was read, event by
      attempt 2        [text ........][call ...........]    } event, by the `MessageBuilder`
                             |
-                            |  show: the gate allows to deliver all that was read so far
+                            |  show: the gate allows delivery of all that was read so far
                             |  release: the turn has ended; deliver what is buffered and fit
                             v
      caller      [text .........|........][call ....... ] end
@@ -32,7 +32,7 @@ What is called when. The `MessageBuilder` reads. It never writes a byte for the 
     begin        an attempt's opening was read; the first one is delivered
     join         another response is about to be read; `plan` says how it joins the answer
     revert       that response was useless
-    show         the gate allows to deliver all that was read of the attempt so far
+    show         the gate allows delivery of all that was read of the attempt so far
     run, more    the same for the common case: one more piece of a text that is being delivered
     flush_held,  the attempt has ended: deliver what was buffered only because of what followed it,
     finish_text  and what its seam still buffers
@@ -101,7 +101,7 @@ class Joined:
     retractable: Block | None = None
     """The caller's block from which the seam may remove text; `None` once it has decided."""
     next: int = 0
-    """Index of the first block that may not be delivered to its end."""
+    """Index of the first block that is perhaps not delivered to its end."""
     source: Block | None = None
     """The attempt's last block that began without a seam."""
     target: Block | None = None
@@ -158,7 +158,7 @@ class ClientStream:
         self.message: Json = {}
         self.blocks: list[Block] = []
         self.joined = self._earlier = Joined(Segment())
-        """`joined`: the attempt under way; `_earlier`: the one before."""
+        """`joined`: the current attempt; `_earlier`: the one before."""
         self._replay = replay
         self._writes = streamed and not muted
         self.framed = framed

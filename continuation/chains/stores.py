@@ -69,7 +69,7 @@ class KeptTurn:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A joined turn whose content is not kept, so that a request that continues from it fails."""
+    """A joined turn without kept content. A request that continues from it is refused."""
 
     why: str
     """The reason, as the end of the sentence with which such a request is refused."""
@@ -120,7 +120,7 @@ class Store(Protocol):
     def get(self, key: Key) -> Entry | None:
         """Return the entry; None: there is none, or it is too old. Raises StoreDown.
 
-        A store that is closed, or whose file belongs to another program, has no entries.
+        A store has no entries if it is closed, or if its file belongs to another program.
         """
         ...
 

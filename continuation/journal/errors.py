@@ -4,11 +4,11 @@ from __future__ import annotations
 
 
 class JournalError(Exception):
-    """The journal cannot be used; the message states which one, why, and the remedy."""
+    """The journal cannot be used. The message says which one, why, and the remedy."""
 
 
 class LeaseHeld(JournalError):  # noqa: N818 - the field's word
-    """Another process owns the session; the message states which one, and since when."""
+    """Another process owns the session. The message says which one, and since when."""
 
 
 class Fenced(JournalError):  # noqa: N818 - the field's word

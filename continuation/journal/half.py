@@ -61,7 +61,7 @@ def is_half(target: str, digest: str) -> bool:
 
 
 def expire(target: str, seconds: float, most: int) -> None:
-    """Remove turns that were silent for `seconds`; keep at most about `most` of the others.
+    """Remove turns that were silent for `seconds`; keep about `most` of the others.
 
     Beyond the newest `most`, a turn is removed once it was silent for `LEASE`. Before that, its
     gateway may still write to it.

@@ -128,9 +128,9 @@ class SessionState:
 
 
 CONTENT_KINDS = frozenset({"message", "answer", "interrupted", "result"})
-"""Kinds of records whose content is a part of the conversation."""
+"""Kinds of records with a part of the conversation as their content."""
 STATE_KINDS = frozenset({"turn", "end", "intent"})
-"""Kinds of records whose content describes the session's state."""
+"""Kinds of records with the session's state as their content."""
 
 
 def characters(events: list[Json]) -> int:

@@ -37,7 +37,7 @@ _SHORTEST, _TRITE = 4, 10.0
 _ITEM: Final = re.compile(r"(?:[-*+]|\d{1,3}[.)]|#{1,6}) \w")
 #: Closing tags, brackets and marks: they carry no words.
 _PLAIN: Final = re.compile(r"</\w+>|[^\w]+")
-#: A whole number: with a character that is not a digit on each side.
+#: A complete number: on each side is a character that is not a digit.
 _NUMBER: Final = re.compile(r"(?<=[^\d.])\d{1,9}(?=[^\d.])")
 #: The end of a sentence before the next one begins.
 SENTENCE_END: Final = re.compile(r"(?:[.!?:] |[。！？]|[.!?][\"”]? )$")  # noqa: RUF001 - their marks

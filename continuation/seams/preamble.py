@@ -252,7 +252,7 @@ def _is_between_records(cut: Cut, rest: str) -> bool:
 def _is_inside_word(cut: Cut, opening: str, rest: str) -> bool:
     """Whether a capital letter would follow a small one or a digit, with no space between.
 
-    In a script without capital letters, any letter counts as one.
+    A letter of a script without capitals, such as Chinese, counts as a capital letter.
     """
     if cut.text[-1:].islower() and opening[0] >= "\u2e80" and rest[0].islower():
         return not any(char >= "\u2e80" for char in cut.near[-400:])
@@ -487,7 +487,7 @@ _INTERRUPTION: Final = re.compile(
 _MORE_WORDS: Final = re.compile(r"[:：]\s*\S")
 #: Marks inside a sentence, after which no new one begins.
 _JOINING: Final = frozenset(",;-–—(‘“'\"/&")
-#: A text about answers that are cut off or complete.
+#: A text about truncated or complete answers.
 _ABOUT_ANSWERS: Final = re.compile(
     r"(?:{answer}).{0,48}(?:{state})|(?:{state}).{0,24}(?:{answer})".replace(
         "{answer}",

@@ -131,7 +131,7 @@ _ENVELOPE: Final = frozenset(
 
 
 class ThreadedLog(Log):
-    """Logs whose lines are `{type, uuid, parentUuid, message, …}`."""
+    """Logs with lines of the form `{type, uuid, parentUuid, message, …}`."""
 
     threaded: ClassVar[bool] = True
     content: ClassVar[str]

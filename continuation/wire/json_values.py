@@ -1,4 +1,4 @@
-"""JSON for the whole project: decoding, encoding, values of unknown shape."""
+"""JSON for all of the project: decoding, encoding, values of unknown shape."""
 
 from __future__ import annotations
 

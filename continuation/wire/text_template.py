@@ -41,7 +41,7 @@ def _object(value: bytes) -> bytes:
 _SIMPLE = rb"(?:%s|%s)" % (PADDING, NUMBER)
 _LISTED = _object(_SIMPLE)
 COUNTS = _object(rb"(?:%s|\[%s(?:, ?%s)*+\])" % (_SIMPLE, _LISTED, _LISTED))
-"""Matches an object whose values are numbers, simple strings or lists of objects of these."""
+"""Matches an object with numbers, simple strings or lists of objects of these as values."""
 
 STRING = rb'"[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+"'
 _STRING = re.compile(STRING)
@@ -104,7 +104,7 @@ class TextTemplate:
         *,
         at: int = 0,
     ) -> TextTemplate | None:
-        """Make the template of an event whose text is `text`; `None`: its place is ambiguous.
+        """Make the template of an event with the text `text`; `None`: its place is ambiguous.
 
         `read` returns the text of a decoded event; it may raise for events of another form, and
         must return `None` for an event that changes its reader's state. `free`: top-level keys of

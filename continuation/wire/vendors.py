@@ -44,7 +44,7 @@ def source() -> str:
 
 @lru_cache(maxsize=1024)
 def vendor_of_model(model: str) -> str:
-    """Return the vendor whose history rules apply to a model, by the model's name; `""`: none."""
+    """Return the vendor with the history rules for a model, by the model's name; `""`: none."""
     name = model.lower()
     for vendor, table in tables().items():
         globs = as_list(as_json(table.get(HISTORY)).get("models"))
