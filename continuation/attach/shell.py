@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import logging
 import math
+import os
 import socket
 import threading
 import time
@@ -284,9 +285,7 @@ class Shell:
     def _listening(self, relay: StreamBody) -> Generator[None]:
         """End the live response if it is silent for too long while the context is open."""
         live, self._silenced = self._live, None
-        # HTTP/2 shares its connection with other requests, so it cannot be shut down.
-        bounded = live is not None and live.http_version.startswith("HTTP/1")
-        if relay.silence is None or not (self.listens and bounded):
+        if relay.silence is None or live is None or not self.listens or _line(live) is None:
             yield
             return
         self._silence, self._since = relay.silence, time.monotonic()
@@ -513,12 +512,23 @@ def begin(command: Consult, done: Callable[[], object]) -> None:
     threading.Thread(target=ask, name="continuation-store", daemon=True).start()
 
 
+def _line(response: httpx2.Response) -> Any:
+    """Return the socket of a response; `None`: it is shared (HTTP/2), or there is none."""
+    if not response.http_version.startswith("HTTP/1"):
+        return None
+    stream = response.extensions.get("network_stream")
+    return None if stream is None else stream.get_extra_info("socket")
+
+
 def wake(response: httpx2.Response) -> None:
     """Shut a response's socket down, to wake who reads it: closing would not."""
     with contextlib.suppress(Exception):
-        if response.http_version.startswith("HTTP/1"):
-            line = response.extensions["network_stream"].get_extra_info("socket")
+        line = _line(response)
+        try:
             line.shutdown(socket.SHUT_RDWR)
+        except TypeError:  # uvloop's sockets have no `shutdown`
+            with socket.socket(fileno=os.dup(line.fileno())) as same:
+                same.shutdown(socket.SHUT_RDWR)
 
 
 def _as_it_came(chunk: bytes) -> bytes:

@@ -88,6 +88,12 @@ def _rows(config: Config, model: str) -> list[tuple[str, str, str]]:
             for at, facts in learned
             if name in facts
         ),
+        *(
+            (f"longest silence, {phase}", f"{facts[name]:,} s", f"learned at {at}")
+            for phase in ("text", "thinking", "call")
+            for at, facts in learned
+            if (name := f"gap_{phase}") in facts
+        ),
     ]
 
 
