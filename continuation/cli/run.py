@@ -29,6 +29,7 @@ from continuation.cli.exits import (
     reason,
 )
 from continuation.cli.formats import Sdk, choose, errors_of, names
+from continuation.cli.interrupts import caught
 from continuation.cli.kept import Kept, opened
 from continuation.cli.live import Live
 from continuation.cli.refusals import explain
@@ -314,6 +315,7 @@ class _Turn:
             if self._stop is None and not self._sink.written:
                 raise ValueError("the answer has no event")
         except KeyboardInterrupt:
+            caught()
             why, status = "interrupted", Exit.INTERRUPTED
         except _SinkError as error:
             why, status = f"the answer cannot be written to {error}", Exit.NOT_WHOLE
