@@ -143,7 +143,8 @@ def test_guidance_that_fails_ends_as_explained(sim: Simulator, how: How) -> None
 def test_whole_calls_at_the_ceiling_are_returned(sim: Simulator, how: How) -> None:
     # In a JSON body the last call is never proven whole.
     sim.script([cut(ToolUse("Read", {"path": "b"}), WHOLE)])
-    ran = run(sim, how, max_tokens=128_000)
+    policy = replace(FAST, stream_bodies="never")
+    ran = run(sim, how, policy=policy, max_tokens=128_000)
     assert ran.blocks == (["tool_use", "tool_use"] if streamed(how) else ["text", "tool_use"])
     assert ran.said.stop_reason == "max_tokens"
     assert len(sim.posts) == 1
