@@ -41,6 +41,7 @@ OnDead: TypeAlias = Literal["error", "stop", "truncated"]
 Paused: TypeAlias = Literal["resume", "return"]
 Stall: TypeAlias = Literal["learned", "off"]
 StreamBodies: TypeAlias = Literal["auto", "never"]
+UnkeptPromise: TypeAlias = Literal["off", "ask"]
 UsagePolicy: TypeAlias = Literal["turn", "billed"]
 InitialLimit: TypeAlias = Literal["caller", "ceiling"]
 Tracing: TypeAlias = Literal["auto", "on", "off"]
@@ -120,6 +121,8 @@ class Policy:
     """A stream silent for far longer than the model ever was: drop and resume it, or wait."""
     stream_bodies: StreamBodies = "auto"
     """Whether a request is sent as a stream if its body is expected to be long: proxies give up."""
+    unkept_promise: UnkeptPromise = "off"
+    """A complete text that announces a tool call and makes none: leave it, or ask once for it."""
     usage: UsagePolicy = "turn"
     """Usage in the answer: that of one complete turn, or everything that was billed."""
     prefill: bool = True
@@ -213,6 +216,7 @@ class CallKeys(TypedDict, total=False):
     resend_failed: bool
     stall: Stall
     stream_bodies: StreamBodies
+    unkept_promise: UnkeptPromise
     usage: UsagePolicy
     prefill: bool
     verify_stop_reason: bool
@@ -477,6 +481,7 @@ _COSTS: Final[Mapping[str, Callable[[Any], float]]] = {
     "truncated_tool_call": lambda word: word in {"retry_smaller", "complete"},
     "paused": ("return", "resume").index,
     "stall": ("off", "learned").index,
+    "unkept_promise": ("off", "ask").index,
     "repair": ("off", "on_error", "before_send").index,
     "usage": ("billed", "turn").index,
 }

@@ -116,6 +116,14 @@ def cut_call_guidance(name: str, received: int) -> str:
     )
 
 
+def announced_call_prompt() -> str:
+    """Return the user message that asks for a call that the text before it announces."""
+    return (
+        "Your last message announces a tool call, but contains none. Make the call now, without "
+        "repeating that message. If no call is needed, say so in one sentence."
+    )
+
+
 def argument_prompt(name: str, argument: str, before: str, anchor: str, sign: str) -> str:
     """Return the user message that asks for the rest of a call's argument as plain text.
 

@@ -149,6 +149,8 @@ class Way(StrEnum):
     """A user's message asks the model to continue, and to repeat the anchor first."""
     RETRY_SMALLER = "retry_smaller"
     """Do not continue: write the truncated call again, in smaller pieces."""
+    CALL = "call"
+    """Do not continue: make the call that the text announces."""
     ARGUMENT = "argument"
     """Continue the argument in which a call was truncated, as text instead of a call."""
 
@@ -317,6 +319,8 @@ class JoinPlan:
     """The recovery prompt that was sent."""
     glue: bool = True
     """The attempt's text continues the open block; `False`: it begins a block of its own."""
+    apart: bool = False
+    """The attempt's text is a paragraph of its own."""
     hold: int = 600
     """Characters at the attempt's beginning that may be held to find the seam."""
 

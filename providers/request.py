@@ -7,7 +7,6 @@ the other methods.
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast
@@ -35,16 +34,12 @@ from continuation.wire.json_values import (
     dumps,
     dumps_in_pieces,
     loads,
+    texts_in,
 )
 
 if TYPE_CHECKING:
     from continuation.answer.message_builder import MessageBuilder
     from continuation.providers.contract import WireCodec
-
-_WORDY = 1_000
-"""Characters; a longer text without a space or punctuation is encoded data."""
-_ENCODED = re.compile(r"(?:data:[^,]{0,200},)?[A-Za-z0-9+/_=-]+")
-
 
 _LARGE = 1 << 20
 """Bytes of a request above which it takes milliseconds to write it anew."""
@@ -247,16 +242,7 @@ class BaseRequest(ABC):
     @property
     def prompt_text(self) -> str:
         """All words of the request, to estimate its size; images and files are left out."""
-        texts, rest = list[str](), list[object]([self.body])
-        while rest:
-            value = rest.pop()
-            if isinstance(value, str):
-                if not (len(value) > _WORDY and _ENCODED.fullmatch(value)):
-                    texts.append(value)
-            else:
-                members = as_json(value)
-                rest += [*members, *members.values(), *as_list(value)]
-        return "\n".join(texts)
+        return "\n".join(texts_in(self.body))
 
     @abstractmethod
     def codec(self) -> WireCodec:
@@ -349,6 +335,18 @@ class BaseRequest(ABC):
         """The JSON Schema of structured output; `None`: the request has none."""
         return None
 
+    @property
+    def callable_tools(self) -> list[str]:
+        """The names of the tools that the model may call; `[]`: none, or calls are forbidden."""
+        choice = self.body.get("tool_choice")
+        if "none" in (choice, as_json(choice).get("type")):
+            return []
+        tools = map(as_json, as_list(self.body.get("tools")))
+        # Chat Completions has the name one level deeper, under the tool's type.
+        named = ([each, as_json(each.get(as_text(each.get("type"))))] for each in tools)
+        names = (as_text(one.get("name")) for pair in named for one in pair)
+        return [name for name in names if name]
+
     def schema(self, tool: str) -> Json | None:
         """Return the JSON Schema of a tool's arguments; `None`: the request has none."""
         for declared in map(as_json, as_list(self.body.get("tools"))):
@@ -411,7 +409,7 @@ def exchange(answer: MessageBuilder, way: Way, prompt: str) -> Iterator[str | li
     To redo or complete a call, all content is one message, before `prompt`. Otherwise the content
     of each attempt follows the prompt that asked for it, as it happened.
     """
-    if way in {Way.RETRY_SMALLER, Way.ARGUMENT}:
+    if way in {Way.RETRY_SMALLER, Way.ARGUMENT, Way.CALL}:
         yield answer.content
     else:
         for content, asked in answer.pairs:

@@ -269,6 +269,16 @@ CASES: dict[str, tuple[Look, object, object, object]] = {
         "return",
         1,
     ),
+    "unkept_promise": (
+        turn(
+            [end(Text("I edit the file:")), end(ToolUse("Write", WRITE), stop="tool_use")],
+            posts,
+            tools=[{"name": "Write", "input_schema": {"type": "object"}}],
+        ),
+        1,
+        "ask",
+        2,
+    ),
     "resend_failed": (turn([end(Text("")), end()], posts), 2, False, 1),
     "stall": (listens, True, "off", False),
     "stream_bodies": (

@@ -1,1 +1,1 @@
-"""Builds the caller's answer: reads attempts, writes one answer. Knows no wire format."""
+"""Builds the caller's answer: reads attempts, and writes one answer. Knows no wire format."""

@@ -1,9 +1,9 @@
 """Reads the answer to a request for the rest of an argument: where it begins, where it ends.
 
-An answer can be read as plain text or as JSON text, and words, a fence or a quote may stand around
-it. What is believed has to follow from what is known: the text that arrived, whose last words were
-not quoted to the model, and the sign that it was asked to write at the end. If more than one
-reading is possible and they differ, nothing is believed.
+An answer can be plain text or JSON text, with words, a fence or a quote around it. Two facts help
+to read it: the text that arrived, and the sign that the model was asked to write at the end. The
+last words of that text were not quoted to the model, so they prove the place if the answer has
+them. If several readings are possible and they differ, the answer is not used.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _LEAD = re.compile(
     r"(?P<quote>(?<![^\s:\[,])\")?\Z",
     re.DOTALL | re.MULTILINE,
 )
-"""What stands before the text: words, the first line of a fence, a quote."""
+"""What may precede the text: words, the first line of a fence, a quote."""
 _TAG = re.compile(r"</?(?:anchor|arrived)[-\d]*>")
-"""What our prompt sets words apart by."""
+"""The tags with which our prompt marks words."""
 _LONGEST = 300
 """Most characters of words before the anchor."""
 _CLOSERS = re.compile(r'(?:"(?P<ends>[\s}\]]*))?\s*(?:`{3,}|~{3,}|`)?\s*')
-"""What may follow the text of a JSON string: its end, the end of what it stood in, of a fence."""
+"""What may follow a JSON string's text: its quote, brackets around it, the end of a fence."""
 _BETWEEN = ("<", "`", '"', *" \t\r\n")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
@@ -38,39 +38,39 @@ _BARE_QUOTE = re.compile(r'(?:^|[^\\])"')
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """How an answer was read."""
+    """The reading of an answer."""
 
     text: str | None = None
-    """What follows the quoted text; `None`: it cannot be told where the answer continues."""
+    """The text after the quoted text; `None`: it is unknown where the answer continues."""
     kind: SeamKind = SeamKind.ANCHOR
-    """What shows the place: the repeated words, or words and a fence before them."""
+    """What identifies the place: the repeated words, or words and a fence before them."""
     ended: bool = False
-    """The end of the text is marked."""
+    """Whether the end of the text is marked."""
     decoded: bool = True
-    """It is known whether the text was written plainly or as JSON."""
+    """Whether it is known that the text is plain, or that it is JSON."""
     fenced: bool = False
-    """The end of a fence was left out: whether the line break before it was text is unknown."""
+    """Whether the end of a fence was dropped. The line break before it may have been text."""
     proven: bool = True
-    """Words that were not quoted, if there are any, prove the place."""
+    """Whether the words that were not quoted, if any, prove the place."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where known words stand in an answer, and what stands before them."""
+    """Where known words are in an answer, and what is before them."""
 
     at: int
     form: str
     """The words as the answer has them."""
     as_json: bool | None
-    """They were written as in JSON; `None`: both forms are the same."""
+    """Whether they were written as in JSON; `None`: both forms are the same."""
     words: str
     """Words before the text, if they are not part of it."""
     sure: bool
-    """What stands before is nothing, or what had arrived before these words."""
+    """Whether nothing is before them, or only text that had arrived before these words."""
     anchored: bool
-    """The anchor stands directly before."""
+    """Whether the anchor is directly before them."""
     whole: bool
-    """All that was quoted stands before."""
+    """Whether all of the quoted text is before them."""
     quote: bool
     mark: str
     """The marker of a fence that was opened, or `""`."""
@@ -78,19 +78,19 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known when an answer comes."""
+    """What is known before an answer is read."""
 
     before: str
     """The text that was quoted to the model."""
     anchor: str
-    """The end of it that the model was asked to repeat."""
+    """The end of that text, which the model was asked to repeat."""
     unquoted: str
-    """The words that had arrived after it, and were not quoted."""
+    """The words that had arrived after it, but were not quoted."""
     sign: str
-    """What the model was asked to write at the end."""
+    """The sign that the model was asked to write at the end."""
 
     def read(self, reply: str, *, cut: bool) -> Rest:
-        """Read an answer; `cut`: it was truncated."""
+        """Read an answer. `cut`: it was truncated."""
         if self.unquoted:
             places = list(self._places(reply, self.unquoted))
             if found := self._chosen(places, self.unquoted):
@@ -106,11 +106,14 @@ class Known:
         rest = self._read(reply, found, self.anchor, cut=cut)
         text = None if rest.text is None else rest.text[len(self.anchor) :]
         if text is not None and not self.unquoted and text[:1] in _BETWEEN:
-            return Rest()  # it may stand between the anchor and the text
+            return Rest()  # it may separate the anchor from the text
         return replace(rest, text=text, proven=not self.unquoted)
 
     def ended(self, text: str, *, cut: bool, after: int = 0) -> tuple[str, bool]:
-        """Return a text up to the sign of its end, and whether that is there; `cut`: half is."""
+        """Return a text without the sign of its end, and whether the complete sign is there.
+
+        `cut`: the text may end with a part of the sign, which is dropped too.
+        """
         if (at := text.find(self.sign, after)) >= 0:
             quoted = "`" if text.startswith("`", at + len(self.sign)) else ""
             return text[:at].removesuffix(quoted), True
@@ -128,7 +131,7 @@ class Known:
                 at = reply.find(form, at + 1)
 
     def _place(self, reply: str, at: int, form: str, as_json: bool | None, words: str) -> _Place:
-        """Return what stands before a place, apart from what had arrived before these words."""
+        """Return a place, with what is before it except text that arrived before these words."""
         hidden = words != self.anchor
         known = self.before if hidden else self.before.removesuffix(words)
         echo, size, write = 0, len(known), _FORMS[0]
@@ -151,7 +154,7 @@ class Known:
         return _Place(at, form, as_json, lead_words, sure, anchored, whole, quote, mark or "")
 
     def _chosen(self, places: list[_Place], words: str) -> _Place | None:
-        """Return the place where the answer continues what arrived; `None`: it is not sure."""
+        """Return the place where the answer continues the text; `None`: it is not certain."""
         places.sort(key=lambda place: place.at)
         if sure := next((place for place in places if place.sure), None):
             return sure
@@ -169,7 +172,7 @@ class Known:
         return place if line and to_reader else None
 
     def _read(self, reply: str, place: _Place, words: str, *, cut: bool) -> Rest:
-        """Read an answer from known words on, in each way that is possible."""
+        """Read an answer from known words on, in each possible way."""
         body = reply[place.at :]
         kind = SeamKind.PREAMBLE if place.words and not place.sure else SeamKind.ANCHOR
         hidden = words != self.anchor
@@ -194,14 +197,14 @@ class Known:
         if place.mark and (end := re.search(rf"\n?{place.mark}\s*\Z", text)):
             text, fenced = text[: end.start()], True
         fenced = fenced or (bool(place.mark) and not (ended or cut))
-        # Perhaps some signs were escaped, and others not.
+        # Some characters may be escaped, and others not.
         quotes = '\\"' in text and not _BARE_QUOTE.search(text)
         lines = "\n" not in text and "\\n" in text and "\\n" in _QUOTED.sub("", self.before + text)
         kind, half = SeamKind.FENCE if fenced else kind, quotes or lines
         return Rest(text, kind, ended, not half, fenced)
 
     def _as_json(self, body: str, place: _Place, words: str, *, cut: bool) -> Rest | None:
-        """Read a text as the inside of a JSON string; `None`: it is none, or something follows."""
+        """Read a text as the inside of a JSON string; `None`: it is not one, or text follows it."""
         end, value = read_string(body, 0)
         after = body[end:]
         text, ended = self.ended(value, cut=cut and not after, after=len(words))
@@ -217,31 +220,32 @@ class Known:
         closed = place.quote and (cut or after.startswith('"'))
         shown, used = _escapes(body[: len(place.form)]), _escapes(body[len(place.form) : end])
         if '"' in used and _BARE_QUOTE.search(self.before):
-            shown.add('"')  # if quotes were not escaped, one would stand bare
+            shown.add('"')  # if quotes were not escaped, there would be a bare one
         if not (closed or "\\" in shown or {"n", '"'} <= shown or used <= shown):
-            return None  # some signs may be escaped, and others not
+            return None  # some characters may be escaped, and others not
         return Rest(text, ended=ended) if text.startswith(words) else None
 
 
 def in_ascii(text: str) -> str:
-    """Return a text as written in a JSON string of ASCII characters alone."""
+    """Return a text as written in a JSON string with only ASCII characters."""
     return json.dumps(text)[1:-1]
 
 
 _FORMS: tuple[Callable[[str], str], ...] = (str, escaped, in_ascii)
-"""How a text may be written: plainly, or as in JSON."""
+"""The forms in which a text may be written: plain, or as in JSON."""
 
 
 def _escapes(text: str) -> set[str]:
-    """Return the signs behind the backslashes of a JSON string."""
+    """Return the characters after the backslashes of a JSON string."""
     return {match[1] for match in _ESCAPE.finditer(text)}
 
 
 def _is_plain(text: str, known: int) -> bool:
-    """Whether it shows that a text is not JSON, or that it would be the same as JSON.
+    """Whether a text is certainly not JSON, or would be the same as JSON.
 
-    It is not if a line break comes before its last backslash, or a bare quote before its first,
-    behind `known` characters that the model may have copied; or if an escape is none of JSON's.
+    It is not JSON if a line break precedes its last backslash, or a bare quote its first. The first
+    `known` characters do not count, because the model may have copied them. Nor is it JSON if it
+    has an escape that JSON does not have.
     """
     if "\\" not in text[known:]:
         return True

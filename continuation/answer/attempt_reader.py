@@ -1,4 +1,4 @@
-"""Reading of one response, event by event: into a segment, and into what the caller is shown."""
+"""Reads one response, event by event, into a segment, and delivers what the gate allows."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from continuation.wire.json_values import as_json
 class AttemptReader:
     """Reads one response into a segment, which an earlier hop may have begun.
 
-    It makes the client stream show what the gate allows.
+    It makes the client stream deliver what the gate allows.
     """
 
     def __init__(self, reader: Reader, segment: Segment, gate: Gate, client: ClientStream) -> None:
         self.buffer = bytearray()
-        """Bytes that came and are not read yet; of a JSON body, all of them."""
+        """Bytes that arrived but are not read yet; for a JSON body, all bytes."""
         self._reader = reader
         self._segment = segment
         self.gate = gate
         self._client = client
         self._over = False
-        """The answer has ended; bytes that may still come are ignored."""
+        """Whether the answer has ended. Later bytes are ignored."""
         self.steady: tuple[object, Block, bool] | None = None
-        """The index of a block, the block, and whether it is shown: its deltas need no check."""
+        """A block with deltas that need no check: its index, the block, whether it is delivered."""
 
     def collect(self, chunk: bytes) -> bytes:
-        """Collect a JSON body, of which nothing is shown until it is whole; return `b""`."""
+        """Buffer a JSON body, because nothing of it is delivered before it is complete."""
         self.buffer += chunk
         return b""
 
     def feed(self, chunk: bytes) -> bytes:
-        """Read a stream's next bytes; return what is shown. Raises `Enough` at the answer's end."""
+        """Read a stream's next bytes; return the bytes to deliver. Raises `Enough` at the end."""
         raw, read, reader, client = chunk, 0, self._reader, self._client
         if self.buffer:
             self.buffer += chunk
@@ -63,7 +63,7 @@ class AttemptReader:
         return client.take()
 
     def finish(self, *, ended: bool) -> None:
-        """Read the last event of a stream; `ended`: its bytes ended without an error."""
+        """Read the last event of a stream. `ended`: its bytes ended without an error."""
         if not self._over:
             for frame in sse.frames(self.buffer, final=True):
                 self.see(() if frame.empty else self._reader.events(frame))
@@ -73,16 +73,16 @@ class AttemptReader:
     def read_again(
         self, frames: Sequence[sse.Frame], sent: int, *, ended: bool
     ) -> tuple[int, list[Json]]:
-        """Read a stream again of which the caller has been sent the first `sent` bytes.
+        """Read a stream again after its first `sent` bytes were delivered.
 
-        Return how many events these were, and the events after them that are only passed on: pings
+        Return how many events those bytes had, and the later events that are only passed on: pings
         and unknown ones.
         """
         shown, held = 0, list[Json]()
         for frame in frames:
             events = () if frame.empty else self._reader.events(frame)
             over = self.see(events, gated=False)
-            if frame.end <= sent:  # shown whatever the gate says now: the caller has it
+            if frame.end <= sent:  # the caller has it, so the gate does not matter
                 self._client.show()
                 shown += not frame.empty
             else:
@@ -94,10 +94,10 @@ class AttemptReader:
         return shown, held
 
     def see(self, events: Iterable[Json], *, gated: bool = True) -> bool:
-        """Take the next events; show what the gate allows. Return whether the answer has ended.
+        """Process events and deliver what the gate allows; return whether the answer has ended.
 
-        A text is shown even if more follows it in its frame, for all is written anew. `gated`:
-        `False` shows nothing, whatever the gate allows.
+        A text is delivered even if more follows it in its frame, because all is written anew.
+        `gated`: `False` delivers nothing, even if the gate allows it.
         """
         gate, segment, client = self.gate, self._segment, self._client
         for event in events:
@@ -124,6 +124,6 @@ class AttemptReader:
                     if block is not None and gate.flowing and client.run is block:
                         self.steady = index, block, True
                 self._over = segment.stopped or segment.error is not None
-            elif block is not None:  # all its deltas are held
+            elif block is not None:  # all its deltas are buffered
                 self.steady = index, block, False
         return self._over

@@ -1,16 +1,17 @@
-"""Completion of a call that was cut.
+"""Completion of a truncated call.
 
-The call stays held. The text of the string that it was cut in is read as a text of its own, by a
-message builder beside the answer's: the model is asked for the rest of it as plain text, which is
-joined by a seam like any other. The last words that arrived are not quoted to the model: if its
-text contains them all the same, it surely continues there. The model is asked to write a sign after
-the last character, which tells where the text ends. Members that the objects around the string
-still need, and further elements of arrays around it, are asked for by a second call.
+The call stays buffered. If it was truncated inside a string, the string's text is read separately,
+by another message builder than the answer's. The model is asked to write the rest of the text as
+plain text, and a seam joins that as usual. The last words that arrived are not quoted to the model.
+If its text contains them anyway, it certainly continues there. The model is also asked to write a
+sign after the last character, which marks the end of the text. A second call requests the members
+that the objects around the string still need, and further elements of the arrays around it.
 
-If a call was cut anywhere else, its whole members are kept and a call asks for the others.
+If a call was truncated anywhere else, its complete members are kept, and a second call requests the
+others.
 
-That the result is the call is proven, never guessed: the model repeats at each seam what was
-quoted, or writes what was not, the arguments are whole JSON, and the tool's schema accepts them.
+The result is proven, never guessed. At each seam, the model repeats what was quoted, or writes what
+was not quoted. The arguments are complete JSON, and the tool's schema accepts them.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 _SURE = frozenset({SeamKind.ANCHOR, SeamKind.PREFILL})
 _LEAST, _LONGEST = 80, 400
-"""Least and most characters that the model is asked to repeat."""
+"""The least and most characters that the model is asked to repeat."""
 _REMARK = re.compile(
     r"\W{0,3}(?:I(?:\W(?:m|ve|ll|d)| am| have| can(?:not|\Wt)?| could| will| hope| stopped)\b"
     r"|(?:all )?done[.!]|end of (?:the )?file\b"
@@ -56,20 +57,20 @@ _REMARK = re.compile(
     r"|the (?:\w+ )?(?:file|argument|rest|content) is (?:now )?(?:complete|whole|finished)\b)",
     re.IGNORECASE,
 )
-"""A line to the reader."""
+"""A line that addresses the reader."""
 _BARE = re.compile(r"(?<!\r)\n")
 _ELISION = re.compile(
     r"^[^\w\n]*(?:\.\.\.|\u2026|\[)[^\n]*\b(?:(?:rest|remainder) of (?:the|this|your)\b|unchanged\b"
     r"|(?:omitted|truncated|shortened)\b)",
     re.IGNORECASE | re.MULTILINE,
 )
-"""A line that stands for something left out."""
+"""A line that replaces omitted text."""
 _MEMBERS = 4000
-"""Most characters of members behind a text in which the end of the call is looked for."""
+"""Most characters after a text that are searched for the end of the call."""
 
 
 class CallCompletion:
-    """The completion of one cut call, and what is known for and against its result."""
+    """The completion of one truncated call, with the evidence for and against its result."""
 
     def __init__(self, answer: MessageBuilder, codec: WireCodec, call: Block) -> None:
         self.call = call
@@ -78,25 +79,25 @@ class CallCompletion:
         self._codec = codec
         arrived = codec.arrived(call)
         self.unread = arrived is None
-        """The server parsed the arguments, so the text that arrived is unknown."""
+        """Whether the server parsed the arguments, so that the original text is unknown."""
         raw = arrived or ""
         self._place = open_string(raw) if not call.free else None
         self._members = whole_members(raw) if not call.free else None
         self.dropped: str | None = None
-        """The JSON text to generate again if only whole members are kept; `None`: it cannot be."""
+        """The JSON text to generate again if only complete members are kept; `None`: impossible."""
         if self._members is not None:
             kept, shown = self._members.head + self._members.joint, self._shown_text
             self.dropped = raw[len(self._members.head) :] if kept.startswith(shown) else None
         self.proof = Proof()
-        """What is known so far; `engine.table.PROOFS` decides what becomes of the call."""
+        """The evidence so far. With it, `engine.table.PROOFS` decides about the call."""
         self.in_text = False
-        """The text that the call broke off in is continued; `False`: members are asked for."""
+        """Whether the truncated text of the call is continued; `False`: members are requested."""
         self.argument = self._place.name if self._place is not None else "input"
-        """The argument that the call was cut in."""
+        """The argument in which the call was truncated."""
         self.anchor: str | None = None
-        """The words that the model is asked to repeat; `None`: no words are fit for that."""
+        """The words that the model is asked to repeat; `None`: no words are suitable."""
         self._arrived = self._place.text if self._place is not None else raw
-        """The string's text so far, with the words that are not quoted."""
+        """The string's text so far, including the words that are not quoted."""
         self._unquoted = ""
         """The last words of that text, which are not quoted to the model."""
         self.text = answer.aside(self._arrived)
@@ -106,16 +107,16 @@ class CallCompletion:
         self.lacking: list[str] = []
         """The names of the missing members."""
         self.allowed: list[str] = []
-        """The names of optional members that are not there."""
+        """The names of optional members that are absent."""
         self._begun: set[str] | None = None
-        """The names that the member which broke off may have; `None`: no member broke off."""
+        """The possible names of the member that broke off; `None`: no member broke off."""
         self._more: dict[Path, Any] = {}
         """Members and array elements that arrived, by the path of their object or array."""
         self._places: dict[str, tuple[Path, str | None]] = {}
-        """Name under which a value is asked for -> path of its object, and its name there; `None`
-        for further elements of the array at that path."""
+        """Name under which a value is requested -> path of its object, and its name there. The name
+        is `None` for further elements of the array at that path."""
         self.sign = ""
-        """The sign that the model is asked to write after the text's last character."""
+        """The sign that the model is asked to write after the last character of the text."""
         self.whole = False
         """The text ended, and its end is marked."""
 
@@ -126,12 +127,12 @@ class CallCompletion:
     def quote(self, *, again: bool) -> None:
         """Choose the words that the model is asked to repeat, and those that are not quoted.
 
-        `again`: if there is no text to continue, `dropped` may be generated again.
+        `again`: `dropped` may be generated again if there is no text to continue.
         """
         text = self._arrived
         unquoted = _quotable(text) or ""
         if len(text) - len(unquoted) < self._shown[1]:
-            unquoted = ""  # what was shown of a live call cannot be taken back
+            unquoted = ""  # the delivered part of a live call cannot be retracted
         self.anchor = _quotable(text.removesuffix(unquoted))
         if self.anchor is None:
             unquoted, self.anchor = "", _quotable(text)
@@ -145,7 +146,7 @@ class CallCompletion:
 
     @property
     def _shown_text(self) -> str:
-        """The argument text that the caller has been shown; `""`: none of it."""
+        """The argument text that was delivered; `""`: none."""
         call = self.call
         if not call.shown:
             return ""
@@ -154,7 +155,7 @@ class CallCompletion:
 
     @property
     def _shown(self) -> tuple[OpenString | None, int]:
-        """The string as the caller has been shown it, if it was, and how many characters of it."""
+        """The string as it was delivered (`None`: it was not), and how many characters of it."""
         shown = self._shown_text
         if self.call.free or not shown:
             return None, len(shown)
@@ -164,11 +165,11 @@ class CallCompletion:
 
     @property
     def kept(self) -> str:
-        """The JSON text of the members that are whole."""
+        """The JSON text of the complete members."""
         return self._members.head + "}" if self._members is not None else ""
 
     def begin(self, plan: JoinPlan, head: Head) -> Feed:
-        """Return the feed for the model's continuation; in a live call it shows what comes."""
+        """Return the feed for the model's continuation. In a live call, it delivers text."""
         feed, (place, known) = self.text.begin(plan, head), self._shown
         if not self.call.begun or (not self.call.free and (place is None or place.half)):
             return feed
@@ -178,10 +179,10 @@ class CallCompletion:
             verdict = next((found for _, found in self.text.seams()), None)
             met = self.text.text.startswith(self._unquoted, len(self.text.before))
             if verdict is None or not (met and self._exact(verdict)):
-                return b""  # what is shown is not taken back
+                return b""  # not certain, and delivered text cannot be retracted
             text = self._known.ended(self.text.text, cut=True, after=len(self.text.before))[0]
             new = text[known : max(known, len(text) - BEHIND)]
-            known += len(new)  # the rest stays held: it may be the sign, or address the reader
+            known += len(new)  # buffer the rest: it may be the sign, or address the reader
             return self._show(new) if new else b""
 
         def show(chunk: bytes) -> bytes:
@@ -194,10 +195,10 @@ class CallCompletion:
         return show
 
     def _show(self, new: str) -> bytes:
-        """Add a text to the string that the live call broke off in; return the bytes to show."""
+        """Add text to the string in which the live call broke off; return the bytes to deliver."""
         if not self.call.begun or self.call.closed:
             return b""
-        self.call.done = False  # the provider may have ended the block where it broke off
+        self.call.done = False  # the provider may have ended the truncated block
         self._forget_unshown()
         self.call.deltas += self._codec.goes_on(self.call, new)
         return self._answer.show()
@@ -212,7 +213,7 @@ class CallCompletion:
         return verdict.kind in _SURE and verdict.confidence == 1 and not _moved(verdict)
 
     def take(self, result: AttemptResult, *, sure: bool) -> None:
-        """Add an attempt's text to the string; `sure`: trust only seams that repeat known words."""
+        """Add an attempt's text to the string. `sure`: trust only seams that repeat known words."""
         verdicts, before = self.text.seams(), self.text.before
         verdict, cut = verdicts[-1][1] if verdicts else None, result.stop is not Stop.END
         known = self._known
@@ -242,7 +243,7 @@ class CallCompletion:
             ended=ended or cut or not sure,
             remarks=self.whole and _adds_remark(new, before, keys),
         )
-        if len(new) < len(self._unquoted) + (not self.whole):  # more than that had arrived
+        if len(new) < len(self._unquoted) + (not self.whole):  # more than this had arrived
             self.know(added=False)
 
     @property
@@ -251,14 +252,14 @@ class CallCompletion:
         return Known(self.text.before, self.anchor or "", self._unquoted, self.sign)
 
     def _in_other_signs(self, new: str) -> bool:
-        """Whether a text begins with what was not quoted, with other line ends, blanks, escapes."""
+        """Whether a text begins with the unquoted words in other line ends, blanks or escapes."""
         known = self._unquoted
         same = _letters(new[: 4 * len(known)]).startswith(_letters(known))
         return bool(known) and (same or new.startswith(escaped(known)))
 
     @property
     def arguments(self) -> str:
-        """The whole argument text: the string with its text so far, and all that is open closed."""
+        """The complete argument text: the string with its text so far, and all brackets closed."""
         if not self.in_text:
             more = dumps(self._more.get((), {})).decode()
             return self._members.with_more(more) if self._members is not None else ""
@@ -266,7 +267,7 @@ class CallCompletion:
         return self._arrived if place is None else place.with_text(self._arrived, self._more)
 
     def missing(self, schema: Json | None) -> Json | None:
-        """Return a JSON schema for the members that the call lacks; `None`: ask for none."""
+        """Return a JSON schema for the members that the call lacks; `None`: request none."""
         if self.call.free:
             return None
         shape, have = schema or {}, as_json(parsed(self.arguments))
@@ -292,9 +293,9 @@ class CallCompletion:
         return {"type": "object", **shape, "properties": members, "required": lacking}
 
     def _behind(self, keys: Path, schema: Json, value: Any) -> tuple[dict[str, Any], list[str]]:
-        """Return what each object and array open around a string may lack, and what it does lack.
+        """Return what the open objects and arrays around a string may lack, and what they do lack.
 
-        The first is name -> JSON schema, the second the names that the schema requires.
+        The first result is name -> JSON schema. The second is the names that the schema requires.
         """
         members, lacking = dict[str, Any](), list[str]()
         for depth, key in enumerate(keys):
@@ -315,7 +316,7 @@ class CallCompletion:
 
     @property
     def lists(self) -> list[str]:
-        """The names in `lacking` of arrays whose first elements are there."""
+        """The names in `lacking` of arrays that have their first elements."""
         return [name for name in self.lacking if self._places[name][1] is None]
 
     @property
@@ -324,7 +325,7 @@ class CallCompletion:
         return bool(self._begun) and not self.lacking
 
     def add(self, members: AttemptResult) -> None:
-        """Take the missing members from the call that was asked for; `members`: how that ended."""
+        """Take the missing members from the requested call. `members`: how that call ended."""
         text = self.asked.last_arguments
         made = None if text is None else parsed(text or "{}")
         given, needed, begun = as_json(made), {*self.lacking}, self._begun
@@ -339,14 +340,14 @@ class CallCompletion:
             elif name is None:
                 there = reduce(lambda value, key: value[key], path, have)
                 more[path] = follow = as_list(given.get(asked))
-                # If an element comes again, it is unknown whether it is meant twice.
+                # If an element occurs again, it is unknown whether it is meant twice.
                 good = good and follow == given[asked] and not any(one in there for one in follow)
         self._more = more
         if not good:
             self.do_without()
 
     def do_without(self) -> None:
-        """Take note that what was asked for did not come."""
+        """Note that the requested members did not arrive."""
         names = ", ".join(self.lacking or self.allowed)
         known = "what was to follow" if self._begun else f"an answer about {names}"
         self.know(lacking=names if self.lacking else known)
@@ -360,7 +361,7 @@ class CallCompletion:
             self.know(mistake=mistake(whole, schema))
 
     def deliver(self) -> AttemptResult | None:
-        """Make the call whole, return the result; `None`: it does not begin with what was shown."""
+        """Complete the call; return the result; `None`: it differs from what was delivered."""
         call, arguments, known = self.call, self.arguments, self._codec.arrived(self.call) or ""
         anew = not arguments.startswith(known)
         if anew:
@@ -376,33 +377,33 @@ class CallCompletion:
 
 
 def _quotable(before: str) -> str | None:
-    """Return the end of a text that the model is asked to repeat; `None`: no end is fit."""
+    """Return the end of a text that the model is asked to repeat; `None`: none is suitable."""
     anchor = choose_anchor(before)
     if anchor is None:
         return None
     least = start = max(0, len(before) - max(len(anchor), _LEAST))
-    # Whole lines: a model that skips text will hardly begin with two of them. And with a character
-    # that JSON escapes, the repetition tells whether plain text or JSON came.
+    # Take complete lines: a model that skips text will hardly begin with two of them. Include a
+    # character that JSON escapes: its repetition reveals whether the answer is plain text or JSON.
     while start > 0 and (before[start - 1] != "\n" or escaped(before[start:]) == before[start:]):
         start = before.rfind("\n", 0, start - 1) + 1
-    if len(before) - start > _LONGEST:  # of a long line as much as has such a sign
+    if len(before) - start > _LONGEST:  # take only as much of a long line as has such a character
         near = range(least, max(-1, len(before) - _LONGEST), -1)
         start = next((at for at in near if escaped(before[at:]) != before[at:]), least)
     return before[start:]
 
 
 def _moved(verdict: Verdict) -> bool:
-    """Whether text was taken back or put in at a seam."""
+    """Whether text was removed or inserted at a seam."""
     return bool(verdict.taken_back or verdict.inserted)
 
 
 def _letters(text: str) -> str:
-    """Return what of a text no manner of writing it changes."""
+    """Return the letters and digits of a text, which no way of writing changes."""
     return re.sub(r"\W", "", normalize("NFKD", text))
 
 
 def _closes_too_much(text: str) -> bool:
-    """Whether a text ends what nothing in it began: a tag, a fence, the object it stood in."""
+    """Whether a text ends a tag or a fence that it did not begin."""
     last = text.rstrip().rpartition("\n")[2].lstrip()
     if tag := re.search(r"</([\w.:-]+)>\Z", last):
         return re.search(rf"<{re.escape(tag[1])}\b", text) is None
@@ -412,9 +413,9 @@ def _closes_too_much(text: str) -> bool:
 
 
 def _ends_call(new: str, before: str, keys: Path) -> bool:
-    """Whether a text ends as the JSON around it would: with a quote, members, and brackets.
+    """Whether a text ends like the JSON around it: with a quote, members, and brackets.
 
-    It may be what the text ends with, but only if the text is whole JSON itself.
+    That may be the text's own end, but only if the text itself is complete JSON.
     """
     if new.rstrip(" \t\r\n`~")[-1:] not in ("}", "]"):
         return False
@@ -430,7 +431,7 @@ def _ends_call(new: str, before: str, keys: Path) -> bool:
 
 
 def _adds_remark(new: str, before: str, keys: Path) -> bool:
-    """Whether a new text says at its end, or leaves out, what no text before it did."""
+    """Whether a new text has a remark at its end, or an omission, and the text before has none."""
     if re.search(r"<end\b[^\n]{,12}\Z", new.rstrip()) or _closes_too_much(before + new):
         return True
     if _ends_call(new, before, keys):
@@ -443,13 +444,13 @@ def _adds_remark(new: str, before: str, keys: Path) -> bool:
 
 def mistake(arguments: Any, schema: Json) -> str | None:
     """Return where arguments break a schema, without their content; `None`: nowhere."""
-    # Imported here: only completed calls need it.
+    # Imported here, because only completed calls need it.
     from jsonschema import Draft202012Validator, exceptions
     from referencing import Registry
     from referencing.exceptions import Unresolvable
 
     try:
-        validator = Draft202012Validator(schema, registry=Registry())  # which fetches nothing
+        validator = Draft202012Validator(schema, registry=Registry())  # fetches nothing
         for error in validator.iter_errors(arguments):  # pyright: ignore[reportUnknownMemberType]
             place = ".".join(map(str, error.absolute_path)) or "the arguments"
             return f"{place}: the tool's schema says {error.validator!r}"

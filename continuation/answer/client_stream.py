@@ -1,63 +1,66 @@
-"""The one owner of what the caller has been shown, what is held, and what may be taken back.
+"""The only owner of the caller's answer: what is delivered, buffered, or may be retracted.
 
 Theory of operation
 -------------------
-The caller sent one request and reads one answer. It may take several attempts, each a `Segment`
-of blocks that grows as its bytes are read. One `ClientStream` joins them to the caller's answer:
+The caller sent one request and reads one answer. That may take several attempts. Each attempt is a
+`Segment` of blocks, which grows as its bytes are read. One `ClientStream` joins the segments to the
+caller's answer:
 
      attempt 1   [text .........][call .. cut              } segments: what was read, event by
      attempt 2        [text ........][call ...........]    } event, by the `MessageBuilder`
                             |
-                            |  show: the gate lets all that was read so far be shown
-                            |  release: the turn is over, what is held and fit is shown
+                            |  show: the gate allows delivery of all that was read so far
+                            |  release: the turn has ended; deliver what is buffered and fit
                             v
      caller      [text .........|........][call ....... ] end
-                  shown          ^ seam     held until here
+                  delivered      ^ seam     buffered until here
 
 A character, or a piece of a call, is in one of three states.
 
-* *Shown*: it is in `blocks`. If the caller reads a stream, it was written then, irrevocably.
-* *Held*: it is in the attempt's segment and not in `blocks`. How far each block of an attempt was
-  shown is noted in the block (`begun`, `shown`, `closed`), and only this module writes that. Three
-  things hold content: the gate, which has not let it pass (thinking that may lack its signature, a
-  call that may lack its brace); the seam, which has not decided how two texts meet; and policy,
-  which keeps calls for the end of the message.
-* *Retractable*: it is in `blocks`, but the caller reads no stream. So a seam may take back the end
-  of the open text, until it has decided. What was streamed is never taken back.
+* *Shown* (delivered): it is in `blocks`. If the caller reads a stream, it was written at that
+  moment and cannot be retracted.
+* *Held* (buffered): it is in the attempt's segment, but not in `blocks`. Each block of an attempt
+  notes how far it was delivered (`begun`, `shown`, `closed`), and only this module writes that.
+  Three things buffer content. The gate has not allowed it yet: thinking may lack its signature, a
+  call may lack its last brace. The seam has not decided yet how two texts meet. Or the policy
+  delivers calls only at the end of the message.
+* *Retractable*: it is in `blocks`, but the caller reads no stream. So a seam may remove the end of
+  the open text, until it has decided. Streamed text is never removed.
 
-What is called when. The `MessageBuilder` reads; it never writes a byte for the caller.
+What is called when. The `MessageBuilder` reads. It never writes a byte for the caller.
 
-    begin        an attempt's opening was read: the caller gets the first one
-    join         another response is about to be read; `plan` tells how it joins the answer
-    revert       that response was of no use
-    show         by the gate: all that was read of the attempt so far may be shown
-    run, more    the same for the common case, one more piece of a text that is being shown
-    flush_held,  the attempt has ended: show what was held only because of what followed it, and
-    finish_text  what its seam still holds
+    begin        an attempt's opening was read; the first one is delivered
+    join         another response is about to be read; `plan` says how it joins the answer
+    revert       that response was useless
+    show         the gate allows delivery of all that was read of the attempt so far
+    run, more    the same for the common case: one more piece of a text that is being delivered
+    flush_held,  the attempt has ended: deliver what was buffered only because of what followed it,
+    finish_text  and what its seam still buffers
     leave        a later attempt continues the turn: settle what this one left
-    release,     the turn has ended: show what is held and fit to be shown, then the terminal event,
-    end          or the whole body
+    release,     the turn has ended: deliver what is buffered and fit, then the terminal event, or
+    end          the complete body
 
-How an attempt's text is placed depends on the attempt. The first one, one that replaces it, and one
-that is the provider's own continuation are shown as they are (`_emit_plain`). A recovery
-(`Mode.RECOVERY`) was asked to continue the last text and often repeats some of it: its text passes
-a `Seam`, which holds the beginning until it knows what to drop. An answer generated again after one
-that was shown (`Mode.APPEND_TAIL`) begins with what the caller has: `Replay` passes only what comes
-after that. An attempt (`Joined`) has one of the two, or neither. Deltas about *places* in a text
-(citations, annotations) are kept aside until the seam has decided where these are.
+How an attempt's text is placed depends on the attempt. The first attempt, one that replaces it, and
+the provider's own continuation are delivered unchanged (`_emit_plain`). A recovery
+(`Mode.RECOVERY`) was asked to continue the last text, and often repeats some of it. Its text passes
+through a `Seam`, which buffers the beginning until it knows what to drop. An answer that is
+generated again after delivery (`Mode.APPEND_TAIL`) begins with text that the caller has. `Replay`
+passes only the text after that. An attempt (`Joined`) has one of the two, or neither. Deltas about
+*places* in a text (citations, annotations) are kept until the seam has decided where these are.
 
-Calls are held until the end of the turn, unless policy shows them live. Arguments that were shown
-can be continued but never changed. So a later call repeats a shown one if it begins with exactly
-what was shown, and then only its rest is shown (`_release`).
+Calls are buffered until the end of the turn, unless the policy delivers them live. Delivered
+arguments can be continued but never changed. A later call repeats a delivered one if it begins with
+exactly the delivered arguments. Then only its rest is delivered (`_release`).
 
-The invariants, each held in one place:
+The invariants, and the one place that keeps each:
 
-1. The pieces streamed, joined, are the final text: `delta` is the only way into a block, and writes
-   what it keeps; `_write`, which takes text back, asserts that there is no stream.
-2. At most one block is open, the last: `_start` ends the one before, `delta` refuses a closed one.
-3. Half a call is shown only if it was asked for: calls are shown by `_release`, for which `release`
-   has sorted out the cut ones, or by a gate whose policy is to show them live.
-4. There is exactly one terminal event, and nothing after it: after `end` no block is open, and
+1. The streamed pieces, joined, are the final text. `delta` is the only way into a block, and writes
+   what it keeps. `_write`, which removes text, asserts that there is no stream.
+2. At most one block is open, the last one. `_start` ends the block before, and `delta` refuses a
+   closed one.
+3. Half a call is delivered only if the policy says so. Calls are delivered by `_release`, after
+   `release` has removed the truncated ones, or by a gate with a policy that delivers them live.
+4. There is exactly one terminal event, and nothing after it. After `end` no block is open, and
    `_start` and `end` refuse.
 """
 
@@ -76,29 +79,31 @@ from continuation.wire.json_values import as_text, dumps
 
 @dataclass(slots=True, eq=False)
 class Joined:
-    """One attempt and how it joins the caller's answer: how far it is shown, by which rules."""
+    """One attempt, and how it joins the caller's answer: how far it is delivered, and how."""
 
     segment: Segment
     adds: bool = False
-    """It adds to text of an earlier attempt."""
+    """Whether it adds to the text of an earlier attempt."""
     ran: list[str] = field(default_factory=list[str])
-    """Types of items that the provider ran and the caller was shown, which may be run again."""
+    """Types of delivered items that the provider ran, and which it may run again."""
     live_calls: list[Block] = field(default_factory=list[Block])
-    """Calls of earlier attempts that were shown live, and that this attempt may repeat."""
+    """Calls of earlier attempts that were delivered live. This attempt may repeat them."""
     seam: Seam | None = None
-    """Joins a recovery's text to the text before it, and may hold its beginning."""
+    """Joins a recovery's text to the text before it, and may buffer its beginning."""
     follow: Replay | None = None
-    """Passes only what comes after the text that was shown."""
+    """Passes only the text after the delivered text."""
     anchor: str | None = None
     """The words that the attempt was asked to repeat first, if it was."""
+    apart: bool = False
+    """The text that comes first begins a paragraph of its own."""
     before: str = ""
     """The text to which the seam joins the attempt's text."""
     retractable: Block | None = None
-    """The caller's block whose end the seam may take back; `None` once it has decided."""
+    """The caller's block from which the seam may remove text; `None` once it has decided."""
     next: int = 0
-    """Index of the first block that may not have been shown to its end."""
+    """Index of the first block that is perhaps not delivered to its end."""
     source: Block | None = None
-    """The attempt's block that was begun last without a seam."""
+    """The attempt's last block that began without a seam."""
     target: Block | None = None
     """The caller's block that `source` became."""
     text: Block | None = None
@@ -108,20 +113,20 @@ class Joined:
     start: int = 0
     """Characters of the attempt that had passed the seam when `text` began."""
     annotations: list[tuple[int, Json]] = field(default_factory=list[tuple[int, Json]])
-    """Deltas on places in a text (citations), kept until the seam has decided; with its `start`."""
+    """Deltas about places in a text (citations) with its `start`, until the seam has decided."""
 
     @property
     def waits(self) -> bool:
-        """Whether the seam has not decided yet how the texts meet."""
+        """Whether the seam has not yet decided how the texts meet."""
         return self.seam is not None and self.seam.verdict is None
 
     @property
     def behind(self) -> bool:
-        """Whether the attempt has not yet repeated all that was shown before it."""
+        """Whether the attempt has not yet repeated all text that was delivered before it."""
         return self.follow is not None and not self.follow.done
 
     def feed(self, piece: str) -> str:
-        """Take a piece of the text; return what may be shown now."""
+        """Process a piece of the text; return the text to deliver now."""
         if self.follow is not None:
             passed = self.follow.feed(piece)
             return "" if self.follow.lost else passed
@@ -129,7 +134,7 @@ class Joined:
 
 
 class ClientStream:
-    """The caller's answer: blocks with dense indices, written in the format."""
+    """The caller's answer: blocks with consecutive indices, written in the format."""
 
     def __init__(
         self,
@@ -143,17 +148,17 @@ class ClientStream:
     ) -> None:
         """Begin. `streamed`: the caller reads a stream; `framed`: an AWS event stream.
 
-        `muted`: write nothing, because the caller has had these events as the provider's bytes.
-        `served`: types of items that the provider runs itself; each is shown once.
+        `muted`: write nothing, because the caller already has these events as the provider's
+        bytes. `served`: types of items that the provider runs itself; each is delivered once.
         """
         self.streamed = streamed
         self._served = served
         self._ran: list[str] = []
-        """Types of the `served` items that were shown whole."""
+        """Types of the `served` items that were delivered completely."""
         self.message: Json = {}
         self.blocks: list[Block] = []
         self.joined = self._earlier = Joined(Segment())
-        """`joined`: the attempt under way; `_earlier`: the one before."""
+        """`joined`: the current attempt; `_earlier`: the one before."""
         self._replay = replay
         self._writes = streamed and not muted
         self.framed = framed
@@ -162,7 +167,7 @@ class ClientStream:
         self._writer = writer
         self._out: list[bytes] = []
 
-    # --- the caller's blocks: all that changes them, and all that is written --------------------
+    # --- the caller's blocks: only these methods change them and write ---------------------------
 
     def take(self) -> bytes:
         """Return the bytes written since the last call."""
@@ -170,9 +175,9 @@ class ClientStream:
         return reframed(out) if self.framed else out
 
     def begin(self, message: Json) -> None:
-        """Open the message; only the first opening is the caller's."""
+        """Open the message. Only the first opening is delivered."""
         if not self.message:
-            self.message.update(message)  # in place, for forks share it
+            self.message.update(message)  # in place, because forks share it
             if self._writes:
                 self._out.append(self._writer.open(message))
 
@@ -182,15 +187,16 @@ class ClientStream:
         self.delta({"type": "text_delta", "text": text})
 
     def pass_on(self, event: Json | None) -> None:
-        """Pass an event on as it is; `None`: a comment, which keeps the connection alive.
+        """Pass an event on unchanged; `None`: a comment, which keeps the connection alive.
 
-        A comment is sent as a blank line, which every reader skips: google-genai parses comments.
+        A comment is sent as a blank line, which every reader skips. google-genai would parse a
+        comment.
         """
         if self._writes:
             self._out.append(b"\n" if event is None else self._writer.other(event))
 
     def _start(self, like: Block) -> None:
-        """Begin a block like another one, without its deltas, and end the one before."""
+        """End the open block; begin a block like another one, without its deltas."""
         assert not self._ended
         self._stop()
         block = Block(dict(like.start), loose=like.loose, free=like.free, sealed=like.sealed)
@@ -200,7 +206,7 @@ class ClientStream:
             self._note_closing()
 
     def delta(self, delta: Json) -> None:
-        """Add a delta to the open block: the only way in which content reaches the caller."""
+        """Add a delta to the open block. Content reaches the caller only in this way."""
         block = self.blocks[-1]
         assert not block.done
         block.deltas.append(delta)
@@ -218,7 +224,7 @@ class ClientStream:
         self._note_closing()
 
     def end(self, delta: Json, usage: Json) -> bytes:
-        """Close the message; return the last bytes with the terminal event, or the whole body."""
+        """Close the message; return the last bytes with the terminal event, or the JSON body."""
         assert not self._ended
         self._stop()
         self._ended = True
@@ -228,13 +234,13 @@ class ClientStream:
         return self.take()
 
     def _note_closing(self) -> None:
-        """Note for the shell which bytes would close the answer here, if our own code fails."""
+        """Store the bytes that close the answer here, for the shell, in case our own code fails."""
         if self._writes:
             closing = self._writer.closing(self.blocks, self._closing_delta)
             self._replay.closing = reframed(closing) if self.framed else closing
 
     def unmute(self, delta: Json, events: int) -> None:
-        """Write events from here on; the caller has had so many `events` of the provider's.
+        """Write events from here on. `events`: how many of the provider's events were delivered.
 
         `delta`: the fields with which the message would end now.
         """
@@ -243,9 +249,9 @@ class ClientStream:
         self._note_closing()
 
     def fork(self) -> ClientStream:
-        """Return a client stream without blocks, whose message is opened if this one's is.
+        """Return a client stream without blocks. Its message is open if this one's is.
 
-        The two share the writer, which counts what the caller has had: only one of them may write
+        The two share the writer, which counts what was delivered. So only one of them may write
         blocks from now on.
         """
         other = ClientStream(
@@ -282,7 +288,7 @@ class ClientStream:
         tail, phase = "", None
         for block in reversed(self.blocks):
             if block.kind in THINKING:
-                continue  # not visible text: the text before it is the last one
+                continue  # not visible, so the text before it is the last one
             if block.kind == TEXT:
                 phase = block.phase if phase is None else phase
                 if block.phase != phase:
@@ -295,10 +301,10 @@ class ClientStream:
     # --- an attempt begins -----------------------------------------------------------------------
 
     def join(self, segment: Segment, plan: JoinPlan) -> None:
-        """Begin another response of the provider; `plan`: how it joins the answer so far."""
+        """Begin another response of the provider. `plan`: how it joins the answer so far."""
         mode, self._earlier = plan.mode, self.joined
         if mode is Mode.NATIVE_CONTINUATION:
-            # The same answer continues, with its seam if that has not decided.
+            # The same answer continues, with its seam if that has not decided yet.
             if not self.joined.waits:
                 self.joined.seam = self.joined.retractable = None
             return
@@ -311,6 +317,7 @@ class ClientStream:
             joined.follow = Replay(self.text)
             joined.ran = [*self._ran]
         elif mode is Mode.RECOVERY and not plan.glue:
+            joined.apart = plan.apart
             self._stop()
         elif mode is Mode.RECOVERY and (before := self.tail):
             joined.before, joined.anchor, joined.retractable = before, plan.anchor, self.open_text
@@ -327,27 +334,27 @@ class ClientStream:
             )
 
     def revert(self) -> None:
-        """Forget the attempt joined last; what the one before holds may still be shown."""
+        """Drop the last attempt. What the one before has buffered may still be delivered."""
         self.joined = joined = self._earlier
         joined.seam = joined.follow = joined.retractable = None
 
     # --- while it is read ------------------------------------------------------------------------
 
     def show(self) -> None:
-        """Show all blocks read so far, the last one as far as it has come."""
+        """Deliver all blocks read so far, the last one as far as it has arrived."""
         joined, blocks = self.joined, self.joined.segment.blocks
         for block in blocks[joined.next :]:
             self._show(block)
         joined.next = max(joined.next, len(blocks) - 1)
 
     def _show(self, block: Block) -> None:
-        """Show a block as far as it has come, and its end if that has come."""
+        """Deliver a block as far as it has arrived, with its end if that has arrived."""
         if block.closed:
             return
         self._emit(block)
         joined = self.joined
         if block.done and joined.behind and block.kind not in {TEXT, TOOL_CALL}:
-            block.closed = True  # a repetition: it was shown with the text that follows it
+            block.closed = True  # a repetition: the earlier attempt delivered it
         if block.done and block.begun:
             block.closed = True
             if block.kind in self._served and not block.cut:
@@ -357,10 +364,10 @@ class ClientStream:
                     return  # the anchor may continue in another text, after thinking
                 self._end_text()
             if self.open is not None and self.open.kind == block.kind:
-                self._stop()  # but not a call that was shown live, which may be continued
+                self._stop()  # not a call that was delivered live: it may be continued
 
     def _emit(self, block: Block) -> None:
-        """Show what has come of a block, by the rules of its attempt."""
+        """Deliver what has arrived of a block, by the rules of its attempt."""
         joined, kind = self.joined, block.kind
         if joined.adds and kind in THINKING:
             return
@@ -369,11 +376,11 @@ class ClientStream:
             block.closed = True
             return
         if joined.adds and block.sealed:
-            # A signed block is shown as it is; if its beginning is dropped, so is its signature.
+            # A signed block is delivered unchanged. Without its beginning, it loses its signature.
             if block.begun or (kind != TEXT and (joined.waits or joined.behind)):
                 return
             text = joined.feed(block.text) if kind == TEXT else ""
-            # A text that occurs in the text before may be a part of the repeated anchor.
+            # If the text before contains this text, it may be a part of the repeated anchor.
             half = joined.waits and block.text.strip() in joined.before
             if kind == TEXT and joined.seam is not None and not half:
                 text += joined.seam.finish()
@@ -386,19 +393,19 @@ class ClientStream:
         elif joined.adds and kind == TEXT:
             self._emit_text(block)
         elif kind == TOOL_CALL or not (joined.behind or joined.live_calls):
-            # If a call was shown live, the blocks before it were shown as well.
+            # If a call was delivered live, the blocks before it were delivered too.
             if joined.adds:
                 self._end_text()
             self._emit_plain(block)
 
     def _emit_plain(self, block: Block) -> None:
-        """Show a block as it is."""
+        """Deliver a block unchanged."""
         joined = self.joined
         if not block.begun:
             self._start(block)
             block.begun = True
             joined.source, joined.target = block, self.blocks[-1]
-        # Another block may have begun since; then this block's rest must not be added to that one.
+        # If another block has begun since, do not add the rest of this block to that one.
         if joined.source is block and joined.target is self.open:
             for delta in block.deltas[block.shown :]:
                 self.delta(delta)
@@ -407,7 +414,7 @@ class ClientStream:
     # --- text that is joined to other text -------------------------------------------------------
 
     def _emit_text(self, block: Block) -> None:
-        """Show what has come of a text, joined to the text before it."""
+        """Deliver what has arrived of a text, joined to the text before it."""
         joined, deltas = self.joined, block.deltas[block.shown :]
         if not block.begun:
             block.begun = True
@@ -423,19 +430,19 @@ class ClientStream:
                 if piece := as_text(delta.get("text")):
                     joined.fed += len(piece)
                     self._write(joined.feed(piece))
-            elif not joined.behind:  # otherwise it belongs to text that was shown
+            elif not joined.behind:  # otherwise it belongs to delivered text
                 joined.annotations.append((joined.start, delta))
                 if not joined.waits:
                     self.place_annotations()
         block.shown = len(block.deltas)
 
     def _end_text(self) -> None:
-        """End a text: show what its seam still holds."""
+        """End a text: deliver what its seam still buffers."""
         self._write(self.joined.seam.finish() if self.joined.seam is not None else "")
         self.place_annotations()
 
     def _write(self, piece: str) -> None:
-        """Show text that has passed the seam, in the open text block or else in a new one."""
+        """Deliver text that has passed the seam, in the open text block or else in a new one."""
         joined, text = self.joined, self.open_text
         if joined.retractable is not None and joined.seam is not None and joined.seam.verdict:
             joined.retractable = None
@@ -447,13 +454,16 @@ class ClientStream:
         if text is None:
             like = joined.text.start if joined.text is not None else {}
             self._start(Block({**like, "type": TEXT, "text": ""}))
+            if joined.apart and self.text.strip():  # most programs join all text of an answer
+                joined.apart, piece = False, f"\n\n{piece}"
             self.place_annotations(len(piece))
         self.delta({"type": "text_delta", "text": piece})
 
     def place_annotations(self, ahead: int = 0) -> None:
-        """Write the kept deltas on places in a text, if a text block is open for them.
+        """Write the kept deltas about places in a text, if a text block is open for them.
 
-        `by` moves their places by the text before. `ahead`: characters about to be written there.
+        `by` moves their places by the length of the text before. `ahead`: how many characters are
+        about to be written.
         """
         joined, target = self.joined, self.open_text
         if target is None or not joined.annotations:
@@ -462,7 +472,7 @@ class ClientStream:
         for start, delta in annotations:
             by = len(target.text) + ahead - (joined.fed - start)
             placed = {**delta, "by": by} if by else delta
-            if joined.follow is None or placed not in target.deltas:  # if not a repetition
+            if joined.follow is None or placed not in target.deltas:  # unless it is a repetition
                 self.delta(placed)
 
     @property
@@ -481,7 +491,7 @@ class ClientStream:
         return block if joined.source is block and joined.target is target else None
 
     def more(self, block: Block, delta: Json) -> None:
-        """Show one more text delta of the block `run`, as `show` would."""
+        """Deliver one more text delta of the block `run`, as `show` would."""
         joined, text = self.joined, as_text(delta["text"])
         block.deltas.append(delta)
         block.shown += 1
@@ -499,7 +509,7 @@ class ClientStream:
 
     @property
     def held(self) -> Block | None:
-        """The visible text block at the end of an attempt without calls, if it is not all shown.
+        """The last visible text block of an attempt without calls, if a part is not delivered.
 
         `None`: there is none. Thinking, and signed blocks that are not text, may follow it.
         """
@@ -517,7 +527,7 @@ class ClientStream:
         return last if last.text and "".join([*texts, last.text]).strip() else None
 
     def flush_held(self) -> None:
-        """Show text that was held only because of what followed it in the same event."""
+        """Deliver text that was buffered only because of what followed it in the same event."""
         if (last := self.held) is not None:
             joined, blocks = self.joined, self.joined.segment.blocks
             at = blocks.index(last)
@@ -527,26 +537,26 @@ class ClientStream:
             self._emit(last)
 
     def finish_text(self, *, ended: bool, refused: bool = False) -> None:
-        """Show what the seam still holds at the attempt's end.
+        """Deliver what the seam still buffers at the attempt's end.
 
-        `ended`: it ended normally; `refused`: with a refusal.
+        `ended`: the attempt ended normally; `refused`: with a refusal.
         """
         joined, segment = self.joined, self.joined.segment
         for block in segment.blocks if joined.waits else ():
             if block.kind == TEXT:
                 if not block.begun:
-                    self._emit(block)  # only white space, else the gate had shown it
+                    self._emit(block)  # only white space, which the gate had not allowed
                 break
         if joined.seam is not None and joined.next < len(segment.blocks):
-            # If it broke off inside the repeated anchor, the rest may still come, so it stays held.
-            # Not if a call followed: then the text has ended, and must be shown before the call.
+            # If it broke off inside the repeated anchor, keep it, because the rest may still
+            # arrive. But if a call follows, the text has ended, and must be delivered before it.
             asked = joined.waits and joined.anchor is not None and not segment.calls
             if ended or not (asked and segment.text.strip() in joined.before):
                 named = as_text(segment.delta.get("stop_sequence"))
                 self._write(joined.seam.finish(named, refused=refused))
 
     def leave(self) -> None:
-        """Show held text, and items that the provider ran, now that another attempt continues."""
+        """Deliver buffered text, and items that the provider ran. Another attempt continues."""
         joined, blocks = self.joined, self.joined.segment.blocks
         joined.seam = joined.follow = joined.retractable = None
         self.flush_held()
@@ -565,9 +575,9 @@ class ClientStream:
     # --- when the turn has ended -----------------------------------------------------------------
 
     def release(self, cut_call: str | None, *, ended: bool) -> None:
-        """Show what is held and fit to be shown; `ended`: the last attempt ended normally.
+        """Deliver what is buffered and fit. `ended`: the last attempt ended normally.
 
-        `cut_call`: the policy `truncated_tool_call` for a cut call; `None`: it is left out.
+        `cut_call`: the policy `truncated_tool_call` for a truncated call; `None`: drop the call.
         """
         rest = [block for block in self.joined.segment.blocks if not block.closed]
         cut, fit = list[Block](), list[Block]()
@@ -575,18 +585,18 @@ class ClientStream:
             if block.kind == TOOL_CALL and not block.whole(ended=ended):
                 cut.append(block)
                 if cut_call != "keep":
-                    continue  # however the turn ends: half a call is shown only if asked for
+                    continue  # half a call is delivered only if the policy says so
             if ended or (block.fit and answered(block, rest)):
                 fit.append(block)
         calls = calls_in(fit)
         explained = bool(cut) and cut_call in {"explain", "retry_smaller", "complete"}
         while not (ended or calls or explained) and fit and fit[-1].kind in THINKING:
-            fit.pop()  # nothing follows it, and some providers do not accept it back
-        if cut:  # the note comes after the text and before the calls that are whole
+            fit.pop()  # nothing follows it, and some providers refuse that in a request
+        if cut:  # the note comes after the text and before the complete calls
             for block in [block for block in fit if block.kind != TOOL_CALL]:
                 self._show(block)
             if explained or (cut_call == "drop" and not (self.blocks or calls)):
-                # Most programs join all text of an answer: make the note a paragraph of its own.
+                # Most programs join all text of an answer, so make the note a separate paragraph.
                 gap = "\n\n" if self.text.strip() else ""
                 note = cut_call_note(as_text(cut[-1].start.get("name")), len(cut[-1].arguments))
                 self.begin_text(gap + note)
@@ -596,9 +606,9 @@ class ClientStream:
             self._release(block)
 
     def _release(self, block: Block) -> None:
-        """Show a block to its end; of a call that repeats one shown live, only what that lacks.
+        """Deliver a block to its end. If a call repeats one delivered live, deliver only the rest.
 
-        If the call was shown whole, the arguments must be the same JSON, not the same text.
+        If that call was delivered completely, the arguments must be equal as JSON, not as text.
         """
         if block.kind != TOOL_CALL:
             self._show(block)
@@ -615,5 +625,5 @@ class ClientStream:
             if live is self.open:
                 self._stop()
             return
-        self._emit_plain(block)  # by policy its beginning may have been shown already
+        self._emit_plain(block)  # by policy, its beginning may be delivered already
         self._stop()

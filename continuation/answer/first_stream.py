@@ -1,7 +1,7 @@
-"""The caller's own attempt while it streams: bytes are sent on as they came.
+"""The first attempt while it streams: its bytes are delivered as they arrived.
 
-Only the structure is read, and an answer that is complete is never parsed beyond its few structural
-events. If the answer needs more than its own bytes, `MessageBuilder.end` reads the bytes again.
+Only the structure is read. Of a complete answer, only its few structural events are parsed. If the
+answer needs more than its own bytes, `MessageBuilder.end` reads the bytes again.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from continuation.wire.blocks import TEXT, Segment
 from continuation.wire.json_values import as_json, as_text
 
 _ALIVE = 5.0
-"""Seconds; if nothing else may be shown for so long, a ping is sent ahead of what is held."""
+"""Seconds without delivery after which a ping is delivered before the buffered bytes."""
 
 
 class FirstStream:
-    """The caller's own attempt as server-sent events."""
+    """The first attempt as server-sent events."""
 
     framed = False
     """Whether the stream has AWS's framing."""
     frames: Callable[..., list[sse.Frame]] = staticmethod(sse.frames)
-    """Returns the whole events in bytes."""
+    """Returns the complete events in bytes."""
 
     def __init__(self, codec: WireCodec, replay: ReplayBuffer, gate: Gate) -> None:
         self._codec = codec
@@ -35,17 +35,17 @@ class FirstStream:
         self._gate = gate
         self._seen = 0
         self._quiet = -1, 0.0
-        """How many bytes were shown when a ping was first held after them, and when that was."""
+        """How many bytes were delivered when a ping was first buffered after them, and the time."""
         self._sketch = Segment()
         self._speaks = False
-        """Something for the user has come: the answer is not empty."""
+        """Whether content for the user has arrived, so that the answer is not empty."""
         self._behind: list[tuple[int, int]] = []
-        """Of a call that is shown with a delay: ends of events, and its characters up to there."""
+        """For a call that is delivered with a delay: ends of events, its characters up to each."""
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return what of the replay buffer may be shown now; it ends with `chunk` already."""
-        # The common case, events of text that is shown as it comes, costs these checks and nothing
-        # else; the shells make them themselves first.
+        """Return the bytes of the replay buffer to deliver now. It already ends with `chunk`."""
+        # In the common case, text is delivered as it arrives. It costs only these checks, and the
+        # shells make them first.
         replay = self._replay
         if replay.flows is not None:
             if replay.flows(chunk):
@@ -58,14 +58,14 @@ class FirstStream:
         except Enough:
             raise
         except Exception:
-            replay.sent = sent  # nothing is returned, so nothing was sent
+            replay.sent = sent  # nothing is returned, so nothing is delivered
             raise
 
     def _feed(self, chunk: bytes) -> bytes:
         raw, gate, blank = self._replay.raw, self._gate, self._fast_path.blank
         end = len(raw)
         if not raw.endswith(blank):
-            # Search only in what is new: the event that ends an answer can be as long as it.
+            # Search only the new bytes: the last event can be as long as the answer.
             new = max(self._seen, end - len(chunk) - len(blank) + 1)
             end = raw.rfind(blank, new) + len(blank)
         if not (
@@ -79,7 +79,7 @@ class FirstStream:
         self._seen, self._sketch.moves = end, True
         if not gate.flowing:
             return b""
-        if end == len(raw):  # all bytes so far are whole events, and shown
+        if end == len(raw):  # all bytes so far are complete events, and delivered
             self._replay.flows = self._fast_path.flows
         if end == len(raw) == self._replay.sent + len(chunk):
             self._replay.sent = end
@@ -91,7 +91,7 @@ class FirstStream:
         return bytes(memoryview(self._replay.raw)[start:end])
 
     def _read(self, frames: Sequence[sse.Frame]) -> bytes:
-        """Read events one by one; return the bytes that may be shown now."""
+        """Read events one by one; return the bytes to deliver now."""
         shown = b""
         for frame in frames:
             start, self._seen = self._seen, frame.end
@@ -115,7 +115,7 @@ class FirstStream:
                 shown += self._show(frame.end)
             elif idle and self._is_quiet():
                 alive = bytes(self._replay.raw[start : frame.end])
-                del self._replay.raw[start : frame.end]  # so that it is not sent twice
+                del self._replay.raw[start : frame.end]  # so that it is not delivered twice
                 self._seen = start
                 return shown + alive + self._read(self.frames(self._replay.raw, start))
             if "message_stop" in kinds:
@@ -125,7 +125,7 @@ class FirstStream:
         return shown
 
     def _lagging(self, end: int, events: Sequence[Json]) -> int:
-        """Return the end of the bytes that may be shown of a call that has come up to `end`."""
+        """Return the end of the bytes to deliver of a call that has arrived up to `end`."""
         if any(event["type"] == "content_block_start" for event in events):
             self._behind.clear()
         pieces = [as_text(as_json(event.get("delta")).get("partial_json")) for event in events]
@@ -136,7 +136,7 @@ class FirstStream:
         return self._behind[0][0]
 
     def _is_quiet(self) -> bool:
-        """Whether only pings came for so long that one is to be sent on, to keep the connection."""
+        """Whether only pings arrived for so long that one must be delivered, as a keep-alive."""
         (sent, since), now = self._quiet, self._replay.seconds()
         if sent == self._replay.sent and now - since < _ALIVE:
             return False
@@ -144,13 +144,13 @@ class FirstStream:
         return sent == self._replay.sent
 
     def result_by_labels(self) -> AttemptResult | None:
-        """Return the result when the bytes have ended; `None`: the labels alone do not tell it."""
+        """Return the result when the bytes have ended; `None`: the labels are not enough."""
         sketch, silent = self._sketch, {TEXT, *self._codec.silent}
         if sketch.error or sketch.reason is None:
             return None
         speaks = self._speaks or any(block.kind not in silent for block in sketch.blocks)
         if not speaks:
-            return None  # it may be empty behind a normal stop reason
+            return None  # it may be empty despite a normal stop reason
         if sketch.stopped:
             return self._result()
         if self._replay.flows is None and self._replay.raw[self._seen :].strip():
@@ -164,7 +164,7 @@ class FirstStream:
         return self._sketch.phases
 
     def _result(self) -> AttemptResult:
-        """Return the result that follows from the events read so far."""
+        """Return the result of the events read so far."""
         codec, sketch = self._codec, self._sketch
         return AttemptResult(
             stop=codec.ending(sketch),
@@ -180,7 +180,7 @@ class FirstStream:
 
 
 class FirstFramed(FirstStream):
-    """The caller's own attempt as an AWS event stream."""
+    """The first attempt as an AWS event stream."""
 
     framed = True
     frames = staticmethod(eventstream.frames)
@@ -205,5 +205,5 @@ class FirstFramed(FirstStream):
     def _quick_calls(self) -> ToolCallState:
         last = self._deltas.last(self._replay.raw) if self._sketch.calls else b""
         if self._sketch.calls and b'"partial_json"' not in last:
-            return ToolCallState.CUT  # the answer has to be read in full
+            return ToolCallState.CUT  # the complete answer has to be read
         return self._codec.quick_calls(bytearray(sse.encode("", last)), self._sketch)

@@ -1,10 +1,10 @@
-"""What the caller was given of an answer, as block events, so that another process can continue it.
+"""The delivered part of an answer, as block events, so that another process can continue it.
 
-Bytes would not do: an answer that is delivered twice has the same text but not the same bytes, for
-pings and the cuts between events differ. So a `Given` reads what is sent to the caller as it reads
-a provider's answer, returns what is new in it as few block events, and skips events known before.
-`played` turns such events into the beginning of a stream: a first attempt for the engine, which
-continues it like any that broke off.
+Bytes are not enough. An answer that is delivered twice has the same text but not the same bytes,
+because pings and the splits between events differ. So a `Given` reads the delivered bytes as it
+would read a provider's answer. It returns the new content as few block events, and skips events
+that are known already. `played` turns such events into the beginning of a stream. The engine uses
+it as a first attempt, and continues it as usual after a dropped connection.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from continuation.wire.json_values import as_json, as_text, loads
 from continuation.wire.text_template import KEYS
 
 _LOOK = 1024
-"""Bytes in which events are read one by one, before those after them are read as one."""
+"""How many bytes of events are read one by one, before later events are read as one."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """How much of a block is known: `sizes` has the characters by type of delta."""
+    """How much of a block is known. `sizes`: type of delta -> characters."""
 
     sizes: dict[str, int] = field(default_factory=dict[str, int])
     others: int = 0
-    """Number of deltas that hold more than a text."""
+    """Number of deltas with more than a text."""
     done: bool = False
 
 
 class Given:
-    """Reads what one caller is given."""
+    """Reads the bytes that are delivered to one caller."""
 
     def __init__(self, codec: WireCodec, known: Iterable[Json] = (), *, framed: bool) -> None:
         """Begin. `known`: events of an earlier `Given`; `framed`: the bytes have AWS's framing."""
@@ -43,7 +43,7 @@ class Given:
         self._reader = codec.reader()
         self._unframed = eventstream.Unframed() if framed else None
         self._rest = b""
-        """The beginning of an event whose end has not come."""
+        """The beginning of an event that has not arrived completely."""
         self._pending: list[Json] = []
         self._number: dict[object, int] = {}
         """Index of a block -> how many blocks began before it."""
@@ -52,7 +52,7 @@ class Given:
         self._known: list[_Known] = []
         self._opened = False
         self.segment = Segment()
-        """All that was given."""
+        """Everything that was delivered."""
         for event in known:
             self._learn(event)
 
@@ -74,7 +74,7 @@ class Given:
                 block.sizes[name] = block.sizes.get(name, 0) + len(text)
 
     def read(self, chunks: Sequence[bytes]) -> None:
-        """Take the next bytes that the caller was given."""
+        """Read the next bytes that were delivered."""
         if self._unframed is not None:
             chunks = [self._unframed(b"".join(chunks))]
         raw, look = self._rest + b"".join(chunks), _LOOK
@@ -84,7 +84,7 @@ class Given:
                 delta, read = found
                 self._take({"type": "content_block_delta", "index": self._index, "delta": delta})
                 raw, look = raw[read:], _LOOK
-            # One parsed event lets the reader join those after it cheaply: so first only a few.
+            # After one parsed event, the reader can join later ones cheaply. So parse only a few.
             part, read, chunks = raw[:look], 0, ()
             for frame in sse.frames(part):
                 read = frame.end
@@ -96,12 +96,12 @@ class Given:
         self._rest = raw
 
     def read_body(self, data: bytes) -> None:
-        """Take a whole JSON body."""
+        """Read a complete JSON body."""
         for event in self._codec.to_events(as_json(loads(data))):
             self._take(event)
 
     def eof(self) -> None:
-        """Take the end of the bytes."""
+        """Process the end of the bytes."""
         for event in self._reader.eof():
             self._take(event)
 
@@ -143,7 +143,7 @@ class Given:
         return {**event, "delta": {"type": name, KEYS[name]: rest}} if rest else None
 
     def new_events(self) -> list[Json]:
-        """Return the new events since the last call; adjacent texts of a block become one."""
+        """Return the new events since the last call. Adjacent texts of a block become one."""
         merged, joined = list[Json](), list[str]()
         last: tuple[object, str] | None = None
         pending, self._pending = self._pending, []
@@ -165,18 +165,18 @@ class Given:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it ended normally: not at a limit, and not refused."""
+        """Whether the answer ended normally: not at a limit, and not refused."""
         return self._codec.stop_of(self.segment.reason, closed=True) is Stop.END
 
     def body(self) -> Json:
-        """Return all that was given as one JSON body in the provider's format."""
+        """Return everything that was delivered as one JSON body in the provider's format."""
         segment = self.segment
         writer = self._codec.writer()
         return writer.body(segment.message, segment.blocks, segment.delta, segment.usage)
 
 
 def _text_of(event: Json) -> tuple[str, str | None]:
-    """Return the type of a delta and its text; `None` for the text if it holds more than that."""
+    """Return the type of a delta and its text; `None` as the text: the delta has more than that."""
     delta = as_json(event.get("delta"))
     name = as_text(delta.get("type"))
     text = delta.get(KEYS.get(name, ""))
@@ -184,7 +184,7 @@ def _text_of(event: Json) -> tuple[str, str | None]:
 
 
 def played(codec: WireCodec, events: Sequence[Json], *, framed: bool = False) -> bytes:
-    """Return the bytes of a stream with these block events; it ends if they have a stop reason."""
+    """Return the bytes of a stream with these block events. It ends if they have a stop reason."""
     segment = Segment()
     client = ClientStream(codec.writer(), ReplayBuffer(), streamed=True, framed=framed)
     client.join(segment, JoinPlan(Mode.FIRST))

@@ -1,10 +1,10 @@
-"""Building of the caller's answer: attempts go in event by event, one answer comes out.
+"""Builds the caller's answer: attempts go in event by event, one answer comes out.
 
-A `MessageBuilder` knows which attempt is under way, has its bytes read, and returns its result.
-During the caller's own attempt a `FirstStream` sends the bytes on as they come. If that answer
-needs more than its own bytes, they are read again, and so is each later attempt: by an
-`AttemptReader`, into a `Segment`. The `ClientStream` owns what the caller has been shown. In both
-cases a small `Gate` decides what may be shown. The codec translates bytes to events and back.
+A `MessageBuilder` knows the current attempt, makes others read its bytes, and returns its result.
+During the first attempt, a `FirstStream` delivers the bytes as they arrive. If that answer needs
+more than its own bytes, an `AttemptReader` reads them again into a `Segment`. It also reads each
+later attempt. In both cases a small `Gate` decides what may be delivered, and the `ClientStream`
+owns what was delivered. The codec translates bytes to events and back.
 """
 
 from __future__ import annotations
@@ -48,46 +48,46 @@ class MessageBuilder:
         self._policy = policy
         self._replay = ReplayBuffer()
         self._first: FirstStream | None = None
-        """The caller's own attempt while it streams; `None`: it is a body, or it has ended."""
+        """The first attempt while it streams; `None`: it is a body, or it has ended."""
         self._plan = JoinPlan(Mode.FIRST)
-        # What follows is of an answer that is a body. `end` replaces it if the caller got a stream.
+        # The next objects are for an answer that is a body. `end` replaces them for a stream.
         self._client = ClientStream(
             codec.writer(), self._replay, streamed=False, served=codec.served
         )
         self._segment = Segment()
         self._attempt = AttemptReader(codec.reader(), self._segment, Gate(policy), self._client)
         self._length_before = 0
-        """Characters of visible text that the turn had before the attempt under way."""
+        """Characters of visible text that the turn had before the current attempt."""
         self._usage: Json = {}
         self._token: str | None = None
-        """The continuation token that the attempt under way was asked with, if any."""
+        """The continuation token in the current attempt's request, if any."""
         self._held_events: list[Json] = []
-        """Held pings and unknown events of the caller's own attempt."""
+        """Buffered pings and unknown events of the first attempt."""
         self.lasting: Json = {}
-        """Fields from the attempts' ends that hold for the whole turn."""
+        """Fields from the attempts' ends that apply to the complete turn."""
         self.stop: str | None = None
-        """The stop reason the caller got; `None` until the turn is finished."""
+        """The delivered stop reason; `None` until the turn is finished."""
         self.pairs: list[tuple[list[Json], str | None]] = []
-        """What a recovery sends: each attempt's content, and the prompt that asked for it."""
+        """What a recovery sends: each attempt's content, and the prompt that requested it."""
 
     # --- reading ---------------------------------------------------------------------------
 
     def first(self, head: Head, replay: ReplayBuffer) -> Feed:
-        """Return the feed for the caller's own attempt; the shell adds its bytes to `replay`."""
+        """Return the feed for the first attempt. The shell adds its bytes to `replay`."""
         self._replay = replay
         if not head.streamed:
-            return lambda chunk: b""  # a JSON body is held until it is whole
+            return lambda chunk: b""  # a JSON body is buffered until it is complete
         replay.last = self._codec.last
         kind = FirstFramed if head.framed else FirstStream
         self._first = kind(self._codec, replay, Gate(self._policy, self._codec.live))
         return self._first.feed
 
     def gather(self, head: Head) -> Feed:
-        """Return the feed for the caller's own attempt if a stream is to become a body."""
+        """Return the feed for the first attempt if a stream must become a body."""
         return self.begin(JoinPlan(Mode.REPLACE), head)
 
     def gathered(self) -> bytes:
-        """Return the body that the stream of the caller's own attempt amounts to, unchanged."""
+        """Return the first attempt's stream as a body, with unchanged content."""
         segment = self._segment
         writer = self._codec.writer()
         return dumps(writer.body(segment.message, segment.blocks, segment.delta, segment.usage))
@@ -95,7 +95,7 @@ class MessageBuilder:
     def begin(self, plan: JoinPlan, head: Head) -> Feed:
         """Return the feed for a later attempt."""
         self._plan = plan
-        if plan.mode is not Mode.REPLACE:  # a replacement has pings of its own
+        if plan.mode is not Mode.REPLACE:  # a replacement has its own pings
             self._pass_on_held()
         if plan.mode is Mode.RECOVERY:
             self._client.leave()
@@ -129,31 +129,31 @@ class MessageBuilder:
         self._attempt = AttemptReader(self._codec.reader(), self._segment, gate, client)
 
     def prepare_recovery(self) -> None:
-        """Settle the end of the text so far, which the next request will ask to continue."""
-        if not self._client.joined.waits:  # else held text may still be shown, if no more comes
+        """Settle the end of the text so far, because the next request asks to continue it."""
+        if not self._client.joined.waits:  # else buffered text may still be delivered
             self._client.leave()
 
     def revert(self) -> None:
-        """Forget the attempt read last; what the one before holds may still be shown."""
+        """Drop the last attempt. What the one before has buffered may still be delivered."""
         self._client.revert()
         self._segment = self._client.joined.segment
 
     # --- the end of an attempt ---------------------------------------------------------------
 
     def take(self) -> bytes:
-        """Return the bytes that became ready for the caller when an attempt ended."""
+        """Return the bytes that are ready for delivery after the end of an attempt."""
         return self._client.take()
 
     def result_by_labels(self, error: BaseException | None = None) -> AttemptResult | None:
-        """Return how the caller's own attempt ended; `None`: its labels alone do not tell."""
+        """Return how the first attempt ended; `None`: its labels are not enough."""
         if self._first is not None:
             return self._first.result_by_labels()
         raw = self._replay.raw
-        # A body may be empty behind a normal stop reason; then it has to be read.
+        # A body may be empty despite a normal stop reason; then it has to be read.
         return self._codec.quick_body(raw) if error is None and self._codec.speaks(raw) else None
 
     def end(self, error: BaseException | None = None) -> AttemptResult:
-        """Read the end of the attempt's bytes, and return its result; `error` broke them off."""
+        """Read the end of the attempt's bytes; return its result. `error`: why they broke off."""
         first, self._first = self._first, None
         passed_on = list[Json]()
         if self._plan.mode is Mode.FIRST:
@@ -176,16 +176,16 @@ class MessageBuilder:
         else:
             try:
                 self._read_body(self._attempt.buffer)
-            except ValueError:  # half a body, as good as dropped; or a stream under another type
+            except ValueError:  # half a body, equal to a drop; or a stream with another type
                 self._attempt.finish(ended=error is None)
         client, stop = self._client, self._ending
-        # A first answer that is whole may still go out as it came, all of it.
+        # A complete first answer may still be delivered unchanged.
         whole = self._plan.mode is Mode.FIRST and stop not in {Stop.LENGTH, Stop.DROPPED}
         self._held_events = [] if whole else passed_on
         if (client.joined.adds or client.blocks) and not whole:
             client.flush_held()
-        # If the seam is not decided yet, its text stays held: half an anchor is not text. After a
-        # drop the next attempt repeats it, after a pause the next hop continues it.
+        # If the seam has not decided yet, its text stays buffered: half an anchor is not text.
+        # After a drop, the next attempt repeats it. After a pause, the next hop continues it.
         if not (stop in {Stop.DROPPED, Stop.PAUSED} and client.joined.waits):
             client.finish_text(ended=stop.is_end, refused=stop is Stop.REFUSED)
             client.place_annotations()
@@ -193,27 +193,27 @@ class MessageBuilder:
         return self._result(stop, error)
 
     def _broken_body(self, error: BaseException | None) -> AttemptResult | None:
-        """Read the caller's own attempt as a body; return its result if it cannot be read."""
+        """Read the first attempt as a body; return its result if it cannot be read."""
         if error is not None:
             return AttemptResult(stop=Stop.DROPPED, opened=False, error=error)
         try:
             self._read_body(self._replay.raw)
         except ValueError:
-            if self._replay.raw.lstrip().startswith(b"{"):  # a proxy gave up in its middle
+            if self._replay.raw.lstrip().startswith(b"{"):  # a proxy stopped in the middle
                 return AttemptResult(stop=Stop.DROPPED, closed=False)
-            return AttemptResult(stop=Stop.END, opened=False)  # passed on as it is
+            return AttemptResult(stop=Stop.END, opened=False)  # passed on unchanged
         return None
 
     def _read_again(self, first: FirstStream, error: BaseException | None) -> list[Json]:
-        """Read the caller's own attempt in full, some of whose bytes have been sent on already.
+        """Read all of the first attempt. Some of its bytes were delivered already.
 
-        Return the held events that are only passed on.
+        Return the buffered events that are only passed on.
         """
         replay, segment = self._replay, self._segment
         frames = first.frames(replay.raw, final=True)
         events, passed_on = self._attempt.read_again(frames, replay.sent, ended=error is None)
         if not (events or segment.blocks or segment.reason):
-            self._client.message.clear()  # only an opening came: the caller gets a later one
+            self._client.message.clear()  # only an opening arrived: deliver that of a later attempt
         self._client.unmute({**segment.delta, "stop_reason": segment.reason}, events)
         return passed_on
 
@@ -231,13 +231,13 @@ class MessageBuilder:
                 unknown = f"a block of unknown type {block.kind!r}"
             if block.kind == TEXT and not block.begun:
                 unseen += len(block.text)
-        # A new token: not the one with which the attempt was asked.
+        # Whether the token is new: not the one in the attempt's request.
         hops = segment.token not in {None, self._token}
         progress = len(text) > self._length_before or bool(calls) or hops
         if mode in {Mode.FIRST, Mode.REPLACE}:
             progress = True
         elif stop.is_end and mode is Mode.NATIVE_CONTINUATION:
-            progress = True  # its end is the answer's end, even if it brought no text
+            progress = True  # its end is the answer's end, even without new text
         elif stop.is_end and mode is Mode.APPEND_TAIL:  # if it caught up, it is complete
             progress = progress or not (client.joined.behind or self.half_call)
         anchor = (self._plan.anchor or "").rstrip()
@@ -277,7 +277,7 @@ class MessageBuilder:
         )
 
     def _speaks(self, block: Block) -> bool:
-        """Whether a block has something for the user or their program."""
+        """Whether a block has content for the user or their program."""
         if block.kind == TEXT:
             return bool(block.text.strip())
         return block.kind not in self._codec.silent
@@ -286,7 +286,7 @@ class MessageBuilder:
     def _ending(self) -> Stop:
         stop = self._codec.ending(self._segment)
         if stop is Stop.END and self._plan.mode is Mode.RECOVERY:
-            # Chat and Responses write a refusal in a field of its own, under a normal reason.
+            # Chat and Responses put a refusal in a separate field, with a normal stop reason.
             refused = any(block.kind == REFUSAL for block in self._segment.blocks)
             return Stop.REFUSED if refused else stop
         return stop
@@ -294,7 +294,7 @@ class MessageBuilder:
     # --- what a later request replays ---------------------------------------------------------
 
     def _remember(self) -> None:
-        """Keep what later requests and the end of the turn need from the attempt read last."""
+        """Keep what later requests and the end of the turn need from the last attempt."""
         mode, prompt, delta = self._plan.mode, self._plan.prompt, self._segment.delta
         if mode is Mode.REPLACE:
             self._usage = {**self._usage, **self._segment.usage}
@@ -315,10 +315,10 @@ class MessageBuilder:
 
     @property
     def _carried(self) -> list[Block]:
-        """The attempt's blocks that a later request may carry.
+        """The attempt's blocks that a later request may contain.
 
-        Left out are blank text, unsigned and trailing thinking, calls without a result (which no
-        provider accepts), and what the format cannot send back.
+        It must not contain blank text, unsigned or trailing thinking, calls without a result (which
+        every provider refuses), and what the format cannot send back.
         """
         blocks, carries = self._segment.blocks, self._codec.carries
         kept = [b for b in blocks if b.kind != TOOL_CALL and b.fit and carries(b, blocks)]
@@ -333,19 +333,19 @@ class MessageBuilder:
 
     @property
     def unchanged(self) -> list[Json]:
-        """The content of the answer read last, with all of its blocks."""
+        """The content of the last answer, with all of its blocks."""
         return [self._codec.wire(block) for block in self._segment.blocks]
 
-    # --- how it stands -----------------------------------------------------------------------
+    # --- the state of the answer -------------------------------------------------------------
 
     @property
     def text(self) -> str:
-        """All visible text that the caller has or will get."""
+        """All visible text that was or will be delivered."""
         return self._client.text
 
     @property
     def holds(self) -> bool:
-        """Whether something of the attempt under way has arrived that is not shown yet."""
+        """Whether a part of the current attempt has arrived but is not delivered yet."""
         if self._plan.mode is Mode.FIRST:
             return self._replay.sent < len(self._replay.raw)
         gate = self._attempt.gate
@@ -353,7 +353,7 @@ class MessageBuilder:
 
     @property
     def open_text(self) -> str:
-        """The visible text that a recovery would continue, held text included."""
+        """The visible text that a recovery would continue, including buffered text."""
         tail, held = self._client.tail, self._client.held
         if held is None or not (tail and held.begun):
             return tail + held.text if held is not None else tail
@@ -372,7 +372,7 @@ class MessageBuilder:
 
     @property
     def half_call(self) -> bool:
-        """Whether the caller has been shown, by policy, a part of a call that is not whole."""
+        """Whether a part of an incomplete call was delivered, by policy."""
         for call in calls_in(self._client.blocks) if self._client.streamed else ():
             if call.broken or not call.done:
                 return True
@@ -380,13 +380,13 @@ class MessageBuilder:
 
     @property
     def cut_call(self) -> tuple[str, int]:
-        """The name of the attempt's last call, and how many characters of its arguments arrived."""
+        """The name of the attempt's last call, and how many characters of arguments arrived."""
         call = self._segment.calls[-1]
         return as_text(call.start.get("name")), len(self._codec.arrived(call) or call.arguments)
 
     @property
     def calls(self) -> list[tuple[str, int]]:
-        """The name of each whole call in the caller's answer, and how long its arguments are."""
+        """The name of each complete call in the caller's answer, and its arguments' length."""
         calls = [call for call in calls_in(self._client.blocks) if not call.broken]
         return [
             (as_text(call.start.get("name")), len(self._codec.arrived(call) or call.arguments))
@@ -395,12 +395,12 @@ class MessageBuilder:
 
     @property
     def token(self) -> str | None:
-        """The continuation token of the attempt read last; `None`: it has none."""
+        """The continuation token of the last attempt; `None`: it has none."""
         return self._segment.token
 
     @property
     def note(self) -> str:
-        """What the provider wrote about the end of the attempt read last; `""`: nothing."""
+        """What the provider wrote about the end of the last attempt; `""`: nothing."""
         return self._codec.note(self._segment.delta)
 
     def broken(self, error: Json, shape: Shape) -> bytes:
@@ -413,12 +413,12 @@ class MessageBuilder:
         return self._client.framed
 
     def seams(self) -> list[tuple[int, Verdict]]:
-        """Return the last attempt's seam with the characters of text before it; `[]`: no seam."""
+        """Return the last attempt's seam, with the characters of text before it; `[]`: no seam."""
         seam = self._client.joined.seam
         return [(self._length_before, seam.verdict)] if seam is not None and seam.verdict else []
 
     def parses(self, schema: Json | None = None) -> bool:
-        """Whether the visible text is whole JSON that `schema`, if given, accepts."""
+        """Whether the visible text is complete JSON that `schema`, if given, accepts."""
         held = self._client.held
         try:
             document = loads(self.text + (held.text if held is not None else ""))
@@ -433,7 +433,7 @@ class MessageBuilder:
     # --- the end of the turn -----------------------------------------------------------------
 
     def fork(self) -> MessageBuilder:
-        """Return a builder for an answer that begins again; this one stays as it is."""
+        """Return a builder for an answer that begins again. This one does not change."""
         other: MessageBuilder = type(self)(self._codec, self._policy)
         other._replay, other._client, other._usage = self._replay, self._client.fork(), self._usage
         return other
@@ -441,8 +441,8 @@ class MessageBuilder:
     # --- a call that is completed ------------------------------------------------------------
 
     def completion(self, begun: CallCompletion | None) -> CallCompletion:
-        """Return the completion of the call that was cut: `begun`, if that is of the same call."""
-        # Imported here: few programs ask for completed calls.
+        """Return the completion of the truncated call: `begun` if that is for the same call."""
+        # Imported here, because few programs complete calls.
         from continuation.answer.call_completion import CallCompletion
 
         call = self._segment.calls[-1]
@@ -450,43 +450,43 @@ class MessageBuilder:
         return begun if begun is not None and same else CallCompletion(self, self._codec, call)
 
     def aside(self, text: str) -> MessageBuilder:
-        """Return a separate builder for a text that begins with `text`, to be continued."""
+        """Return a separate builder for a text that begins with `text` and will be continued."""
         other: MessageBuilder = type(self)(self._codec, self._policy)
         other._client.begin_text(text)
         return other
 
     @property
     def before(self) -> str:
-        """The visible text that the turn had before the attempt read last."""
+        """The visible text that the turn had before the last attempt."""
         return self._client.text[: self._length_before]
 
     @property
     def last_arguments(self) -> str | None:
-        """The argument text of the last call in the attempt read last; `None`: it has no call."""
+        """The argument text of the last call in the last attempt; `None`: it has no call."""
         calls = self._segment.calls
         return self._codec.arguments(calls[-1]) if calls else None
 
     @property
     def attempt_text(self) -> str:
-        """The visible text of the attempt read last, before any seam."""
+        """The visible text of the last attempt, before any seam."""
         return self._segment.text
 
     def show(self) -> bytes:
-        """Show what was added to a live call; return the bytes."""
+        """Deliver what was added to a live call; return the bytes."""
         self._client.show()
         return self._client.take()
 
     def called(self) -> AttemptResult:
-        """End the attempt with its calls, now that the last one is whole; return its result."""
+        """End the attempt with its calls, because the last one is complete; return its result."""
         segment = self._segment
         segment.reason, segment.stopped = self._codec.called, True
         segment.delta = {"stop_reason": segment.reason}
         return self._result(Stop.END, None)
 
     def release(self, *, whole: bool, cut_call: str | None) -> None:
-        """Show what is still held and fit to be shown; `whole`: the last attempt ended normally.
+        """Deliver what is still buffered and fit. `whole`: the last attempt ended normally.
 
-        `cut_call`: the policy `truncated_tool_call` for a cut call; `None`: it is left out.
+        `cut_call`: the policy `truncated_tool_call` for a truncated call; `None`: drop the call.
         """
         self._pass_on_held()
         stop = self._ending

@@ -1,9 +1,9 @@
 """Where a call's arguments break off: inside which string, after which members.
 
-Arguments are JSON text, and most of a long call is one string in it: the content of a file. If they
-break off inside that string, its text can be continued as any text can, and what is open around it
-is known, so that the arguments can be closed once the string is whole. If they break off elsewhere,
-the members that are whole can be kept.
+Arguments are JSON text. Most of a long call is one string in it, such as the content of a file. If
+the arguments break off inside that string, its text can be continued like any text. What is open
+around it is known, so the arguments can be closed once the string is complete. If they break off
+elsewhere, the complete members can be kept.
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ from continuation.types import Json
 from continuation.wire.json_values import as_json, as_list, as_text, dumps, parsed
 
 Path: TypeAlias = tuple[str | int, ...]
-"""Names of members and indices of array elements, from the outermost on."""
+"""Names of members and indices of array elements, from the outside in."""
 
 _TOKEN = re.compile(
     r'\s*+(?:([{}\[\],:])|("[^"\\]*+(?:\\.[^"\\]*+)*+")|[^\s"{}\[\],:]++)', re.DOTALL
 )
-"""A JSON token: structure (group 1), a whole string (group 2), or a number or word."""
+"""A JSON token: structure (group 1), a complete string (group 2), or a number or word."""
 _OPEN = re.compile(r'\s*+"')
 _BEGUN = re.compile(r'(\s*+(?:,\s*+)?)(?:("[^"\\]*+(?:\\.[^"\\]*+)*+")|"(.*))?', re.DOTALL)
-"""What separates a member from the one before, then its name, or the beginning of its name."""
+"""What separates a member from the previous one, then its name or the beginning of its name."""
 _WHOLE = re.compile(r'(?:[^\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+', re.DOTALL)
 _STRICT = re.compile(r'(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
-"""The same, as JSON allows them: no unescaped quote, no line break."""
+"""The same as strict JSON: no unescaped quote, no line break."""
 _HALF = re.compile(r"(?:\\(?:u[0-9a-fA-F]{0,3})?)?")
 """An escape that broke off, or nothing."""
 _HIGH = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u[0-9a-fA-F]{0,3})?)?\Z")
-"""The high surrogate of an escaped character, and what arrived of the low one."""
+"""The high surrogate of an escaped character, and the arrived part of the low one."""
 _CHOICES = ("anyOf", "oneOf", "allOf")
 _OWN = {"properties", "required", "items", "prefixItems", "additionalProperties"}
-"""What a schema may say of members and elements besides its choices."""
+"""What a schema may say about members and elements besides its choices."""
 _MOST_SHAPES = 200
-"""Most parts of a schema that are looked at for one value: it may refer to itself."""
+"""Most parts of a schema that are examined for one value, because it may refer to itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenString:
-    """A string value that a JSON text breaks off in."""
+    """A string value in which a JSON text breaks off."""
 
     keys: Path
     """The path of the string."""
     head: str
-    """The JSON text up to the string's last whole character."""
+    """The JSON text up to the string's last complete character."""
     text: str
     """The string's text so far."""
     half: str = ""
-    """What arrived of an escape that broke off after it."""
+    """The arrived part of an escape that broke off after it."""
     start: int = 0
     """The index in `head` of the string's first character."""
 
@@ -62,7 +62,7 @@ class OpenString:
         return dotted(self.keys)
 
     def with_text(self, text: str, more: Mapping[Path, Any]) -> str:
-        """Return the JSON text with `text` as the string, and all that is open closed.
+        """Return the JSON text with `text` as the string, and everything open closed.
 
         `more`: path of an open object or array -> its members or elements after the string.
         """
@@ -78,21 +78,21 @@ class OpenString:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The whole members of an object in which a JSON text breaks off."""
+    """The complete members of an object in which a JSON text breaks off."""
 
     head: str
-    """The JSON text up to the end of its last whole member."""
+    """The JSON text up to the end of its last complete member."""
     values: Json
-    """The members that are whole."""
+    """The complete members."""
     joint: str = ""
-    """What arrived between that member and the next: white space, a comma."""
+    """The text that arrived after that member: white space, a comma."""
     name: str | None = None
-    """The name of the member that broke off; `None`: no whole name arrived."""
+    """The name of the member that broke off; `None`: no complete name arrived."""
     half: str | None = None
-    """What arrived of a name that broke off; `""`: a name has to follow; `None`: neither."""
+    """The arrived part of a name that broke off; `""`: a name must follow; `None`: neither."""
 
     def begun(self, known: Iterable[str]) -> set[str] | None:
-        """Return the names that the broken-off member may have; `None`: no member broke off."""
+        """Return the possible names of the member that broke off; `None`: no member broke off."""
         if self.name is not None:
             return {self.name}
         if self.half is None:
@@ -107,7 +107,7 @@ class Members:
 
 
 def escaped(text: str, half: str = "") -> str:
-    """Return a text as written in a JSON string; `half`: what has arrived of its first escape."""
+    """Return a text as written in a JSON string. `half`: the arrived part of its first escape."""
     written = json.dumps(text, ensure_ascii=False)[1:-1]
     if not written.startswith(half):
         written = json.dumps(text[:1])[1:-1] + json.dumps(text[1:], ensure_ascii=False)[1:-1]
@@ -122,12 +122,12 @@ def dotted(path: Path) -> str:
 def shapes(schema: Json, path: Path) -> list[Json]:
     """Return the parts of a JSON schema that may describe the value at a path.
 
-    References are followed, and each choice is one part, except that of `null`.
+    References are followed. Each choice is one part, except `null`.
     """
     here = [schema]
     for step in (*path, None):
         here, plain = here[:_MOST_SHAPES], list[Json]()
-        for one in here:  # which grows by what these refer to
+        for one in here:  # which grows by the parts to which these refer
             refers = as_text(one.get("$ref"))
             if refers.startswith("#"):
                 found = schema
@@ -167,7 +167,7 @@ def _inner(shape: Json, step: str | int) -> object:
 
 
 def open_string(raw: str) -> OpenString | None:
-    """Return the string value that `raw` breaks off in.
+    """Return the string value in which `raw` breaks off.
 
     `None`: it breaks off elsewhere, such as in a key, in a number, or between two values.
     """
@@ -184,9 +184,9 @@ def open_string(raw: str) -> OpenString | None:
 
 
 def whole_members(raw: str) -> Members | None:
-    """Return the whole members of the object that `raw` breaks off in; `None`: it is no such text.
+    """Return the complete members of the object in which `raw` breaks off; `None`: it does not.
 
-    A number at the end is not a whole value, because more digits may follow.
+    A number at the end is not a complete value, because more digits may follow.
     """
     depth = end = at = 0
     valued = False
@@ -215,7 +215,7 @@ def whole_members(raw: str) -> Members | None:
 
 
 def read_string(raw: str, at: int) -> tuple[int, str]:
-    """Return where the inside of a JSON string from `at` on ends, and its text so far."""
+    """Return where the inside of a JSON string that begins at `at` ends, and its text so far."""
     return _read(_STRICT, raw, at)
 
 
@@ -225,20 +225,20 @@ def _half(raw: str) -> bool:
 
 
 def _read(form: re.Pattern[str], raw: str, at: int) -> tuple[int, str]:
-    """Return where the last whole character of a JSON string from `at` on ends, and its text."""
+    """Return the end of the last complete character of a JSON string from `at` on, and its text."""
     whole = form.match(raw, at)
     end = whole.end() if whole is not None else at
     if high := _HIGH.search(raw, at, end):
         escapes = high.start() - len(raw[at : high.start()].rstrip("\\")) - at
-        end = end if escapes % 2 else high.start()  # its backslash may be escaped itself
+        end = end if escapes % 2 else high.start()  # its backslash may itself be escaped
     return end, str(json.loads(f'"{raw[at:end]}"', strict=False))
 
 
 def _open_members(raw: str) -> tuple[list[str | int], int]:
-    """Return the path that is open at the end of a JSON text, and where its last whole token ends.
+    """Return the path that is open at a JSON text's end, and the end of its last complete token.
 
-    For an object it has the name of its last member, or `""` if a name is to follow; for an array,
-    the index of its last element.
+    The path has, for an object, the name of its last member, or `""` if a name must follow. For an
+    array, it has the index of its last element.
     """
     open_ones, at = list[str | int](), 0
     while match := _TOKEN.match(raw, at):

@@ -1,11 +1,11 @@
-"""What requests that are made at once share: one rate limit, and for each of them its journal.
+"""What the requests of a batch share: one rate limit, and a journal with a session for each.
 
-If one request is refused for its rate, all wait: as long as the server states, or twice as long
-each time. After that they are sent one by one, at the rate at which they were accepted before,
-since all at once would be refused again. A refusal soon after the wait halves the rate, a later one
-hardly lowers it. While none is refused, the gap between requests shrinks: fast down to the gap at
-the last refusal, then slowly, since each refusal costs a wait. So the limit is found without being
-configured, whether the server counts by the second or by the minute.
+If one request is refused for its rate, all wait: as long as the server says, or twice as long each
+time. After that they are sent one by one, at the rate at which they were accepted before, because
+all at once would be refused again. A refusal soon after the wait halves the rate; a later one
+lowers it only a little. Without refusals, the gap between requests shrinks. It shrinks fast down to
+the gap at the last refusal, and then slowly, because each refusal costs a wait. So the limit is
+found without configuration, for servers that count per second and per minute.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger("continuation")
 
 PATIENCE = 600.0
-"""Seconds of refusals without an accepted request, after which the caller gets the refusal."""
+"""Seconds of refusals without an accepted request after which the caller gets the refusal."""
 _LATER = frozenset({429, 503, 529})
 """HTTP statuses that mean too many requests or an overloaded server."""
 _FIRST, _LONGEST = 0.5, 60.0
-"""Seconds to wait if the server states none: after the first refusal, and at most."""
+"""Seconds to wait if the server says nothing: after the first refusal, and at most."""
 _LEAST = 0.001
-"""The shortest wait in seconds, even if the server states 0; doubles with refusals in a row."""
+"""The shortest wait in seconds, even if the server says 0. It doubles with each refusal."""
 _SLOWER, _HARDLY = 2.0, 1.06
 """Factors by which a refusal widens the gap between requests: soon after a wait, and later."""
 _SOON, _SLOWLY = 0.04, 0.002
-"""Share of the gap lost in the time of one wait: far above the last refused gap, and near it."""
+"""How fast the gap shrinks per length of a wait: far above the last refused gap, and near it."""
 _COUNTED = 0.2, 5.0
-"""Bounds, in seconds, of the time that counts as one wait in that."""
+"""Limits, in seconds, of the length of a wait for this purpose."""
 
 
 class StoppedError(Exception):
@@ -57,31 +57,31 @@ class StoppedError(Exception):
 
 
 class Pace:
-    """Decides when the next request may be sent; does no I/O, and is safe in any thread."""
+    """Decides when the next request may be sent. Does no I/O, and is safe in any thread."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.now = now
         self._lock = threading.Lock()
         self._gap = self._bad = 0.0
-        """Seconds between two requests: now, and when one was last refused."""
+        """Seconds between two requests: now, and at the last refusal."""
         self._next = self._opened = self._taken_at = now()
         """Times: of the next request, of the end of the last wait, of the last accepted request."""
         self._shut, self._wait = -math.inf, 1.0
-        """The time of the last refusal, and the seconds that all waited after it."""
+        """The time of the last refusal, and the length of the wait after it."""
         self._taken = self._tries = 0
         """Requests accepted since the last refusal; refusals in a row."""
         self._since: float | None = None
-        """The time of the first refusal in the row; None if the last request was accepted."""
+        """The time of the first of these refusals; None if the last request was accepted."""
 
     def waits(self) -> Iterator[float]:
-        """Yield seconds to sleep; when the iterator ends, the request may be sent."""
+        """Yield seconds to sleep. When the iterator ends, the request may be sent."""
         while True:
             with self._lock:
                 refusal, at = self._shut, max(self.now(), self._next)
                 self._next = at + self._gap
             while (left := at - self.now()) > 0:
                 yield left
-            if refusal == self._shut:  # else another refusal came meanwhile: wait again
+            if refusal == self._shut:  # otherwise there was another refusal: wait again
                 return
 
     def taken(self) -> None:
@@ -100,16 +100,16 @@ class Pace:
             self._tries, self._since = 0, None
 
     def refused(self, sent: float, seconds: float | None) -> bool:
-        """Record a refusal; return False if it has lasted too long, and the caller is to get it.
+        """Record a refusal; return False if it lasted too long, so that the caller gets it.
 
-        `sent`: when the request was sent, by `now`; `seconds`: the wait that the server states.
+        `sent`: when the request was sent, by `now`. `seconds`: the wait that the server requests.
         """
         with self._lock:
             now = self.now()
             self._since = now if self._since is None else self._since
             if now + (seconds or 0.0) - self._since > PATIENCE:
                 return False
-            if sent <= self._shut:  # sent before the refusal that all wait for
+            if sent <= self._shut:  # it was sent before the refusal after which all wait
                 return True
             longer = 2.0 ** min(self._tries, 16)
             if seconds is None:
@@ -118,7 +118,7 @@ class Pace:
             went = now - self._opened
             if not self._gap:
                 self._gap = went / max(self._taken, 1)
-            elif self._taken:  # none accepted: not a rate limit, so slower is no help
+            elif self._taken:  # else none was accepted: not a rate limit, so slower is no help
                 self._bad = self._gap
                 self._gap *= _SLOWER if went < 4 * self._wait else _HARDLY
             self._shut, self._tries, self._taken = now, self._tries + 1, 0
@@ -127,7 +127,7 @@ class Pace:
 
 
 class Lane:
-    """One request of a batch: recorded by a journal, if any, and sent when the pace allows it."""
+    """One request of a batch. A journal, if any, records it; it is sent when the pace allows."""
 
     def __init__(self, pace: Pace, stopped: threading.Event, *, streams: bool) -> None:
         self.streams = streams
@@ -151,7 +151,7 @@ class Lane:
         if self.journal is not None:
             try:
                 turn = self.journal.begin(form, request, framed=framed, once=True)
-            except Exception as error:  # the answer is assembled all the same
+            except Exception as error:  # the answer is assembled anyway
                 self.failed(error)
         if turn is not None or not self.streams:
             return turn
@@ -191,7 +191,7 @@ class Lane:
             await response.aclose()
 
     def _again(self, refused: Refused, sent: float, response: httpx2.Response, body: bytes) -> bool:
-        """Whether to send a refused request again, after a wait that holds for all requests."""
+        """Whether to send a refused request again, after a wait that applies to all requests."""
         head = Head(response.status_code, dict(response.headers.items()))
         error = refused(head, body)
         lasting = error.kind is not ErrorKind.RETRYABLE or error.maximum is not None
@@ -202,7 +202,7 @@ class Lane:
 
 
 class Gathered:
-    """Assembles the answer that the caller is given, for a turn that no journal records."""
+    """Assembles the answer that is delivered, for a turn that no journal records."""
 
     replay: bytes | None = None
     is_complete = is_body = repeated = False
@@ -228,5 +228,5 @@ class Gathered:
     def leave(self) -> None: ...
 
     def answer(self) -> bytes | None:
-        """Return the whole answer as a JSON body; `None` before its end has come."""
+        """Return the complete answer as a JSON body; `None`: its end has not arrived."""
         return dumps(self._given.body()) if self._given.segment.reason else None

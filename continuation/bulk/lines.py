@@ -1,6 +1,6 @@
 """Reads and writes requests and results as lines of JSON, in the forms of the batch APIs.
 
-In a line, the request and the answer stand at the places that the formats' shapes name. Its id is
+The shapes of the formats name the places of the request and the answer in a line. The line's id is
 in `custom_id`, `key`, `metadata.key` or `id`.
 """
 
@@ -29,7 +29,7 @@ class FileLine(NamedTuple):
     offset: int
     raw: bytes
     value: Json | None
-    """The JSON object in it; `None`: it holds none."""
+    """The JSON object in the line; `None`: there is none."""
 
 
 def lines_of(path: Path) -> Iterator[FileLine]:
@@ -43,16 +43,16 @@ def lines_of(path: Path) -> Iterator[FileLine]:
 
 
 def object_in(line: bytes) -> Json | None:
-    """Return the JSON object in a line; `None` if it is none."""
+    """Return the JSON object in a line; `None`: there is none."""
     try:
         value = json.loads(line)
-    except (ValueError, RecursionError):  # dropped: its text may quote the line
+    except (ValueError, RecursionError):  # drop the error: its text may quote the line
         return None
     return cast("Json", value) if isinstance(value, dict) else None
 
 
 def format_of(line: Json) -> str | None:
-    """Return the name of a line's format by its form; `None` if that does not show it."""
+    """Return the name of a line's format by its form; `None`: the form does not show it."""
     _, request = request_in(line)
     return next(
         (name for name, each in shapes().items() if each.is_batch_line(line, request)), None
@@ -60,7 +60,7 @@ def format_of(line: Json) -> str | None:
 
 
 def is_prompt(line: Json) -> bool:
-    """Whether a line is only a prompt; the stored prompt of a Responses request is an object."""
+    """Whether a line is only a prompt. A stored prompt of a Responses request is an object."""
     return "prompt" in line and not isinstance(line["prompt"], dict)
 
 
@@ -70,7 +70,7 @@ def has_turns(request: Json) -> bool:
 
 
 def request_in(line: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the id of a line, `""` without one, and the request in it."""
+    """Return the id of a line (`""`: none) and its request."""
     request = dict(line)
     for shape in shapes().values():
         if inner := as_json(request.get(shape.batch_request)):
@@ -85,7 +85,7 @@ class RequestIds:
         self._seen = dict[bytes, int]()
 
     def of(self, request: Mapping[str, Any]) -> str:
-        """Return an id; the same requests in the same order get the same ids, in any process."""
+        """Return an id. The same requests in the same order have the same ids in any process."""
         document = json.dumps(request, sort_keys=True, default=_lasting)
         digest = hashlib.sha256(document.encode(errors="surrogatepass")).digest()[:8]
         count = self._seen[digest] = self._seen.get(digest, 0) + 1
@@ -93,13 +93,13 @@ class RequestIds:
 
 
 def _lasting(value: object) -> str:
-    """Return a text that is the same in any process: for a function or a class its name."""
+    """Return a text that is the same in any process; for a function or a class, its name."""
     return str(getattr(value, "__qualname__", value))
 
 
 def id_of(line: Json) -> str:
-    """Return the id of a line of a batch API or of our own output; `""` without one."""
-    # Beside the turns of a bare request, `metadata` is part of the request.
+    """Return the id of a line of a batch API or of our own output; `""`: none."""
+    # In a bare request, `metadata` is part of the request.
     is_bare = any(shape.messages in line for shape in shapes().values())
     metadata = {} if is_bare else as_json(line.get("metadata"))
     ids: list[object] = [*(line.get(name) for name in _ID), metadata.get("key")]
@@ -112,23 +112,23 @@ def _id_text(value: object) -> str:
 
 
 def answer_in(line: Json) -> Json | None:
-    """Return the answer in a line of results; `None` without one, as for an error."""
+    """Return the answer in a line of results; `None`: there is none, as for an error."""
     located = _answer(line)
     return None if located is None else located[1]
 
 
 def is_cut(answer: Json) -> bool:
-    """Whether an answer states that it was truncated; of several choices, whether one does."""
+    """Whether an answer, or one of its choices, says that it was truncated."""
     return any(shape.is_truncated(answer) for shape in shapes().values())
 
 
 def _shape(answer: Json) -> Shape | None:
-    """Return the format of an answer; `None`: it is none."""
+    """Return the format of an answer; `None`: it is not an answer."""
     return next((shape for shape in shapes().values() if shape.is_answer(answer)), None)
 
 
 def failure_in(line: Json) -> str:
-    """Return types and codes of the error in a line of results, by commas; `""` without any."""
+    """Return types and codes of a result line's error, with commas between; `""`: none."""
     result, response = as_json(line.get("result")), as_json(line.get("response"))
     error = (
         as_json(result.get("error")) or as_json(line.get("error")) or as_json(line.get("status"))

@@ -1,8 +1,8 @@
-"""Runs a batch: its workers are threads or tasks, each with one request at a time.
+"""Runs a batch. Its workers are threads or tasks, each with one request at a time.
 
-There are two drivers of the same form: threads that call a synchronous client, and tasks that await
-an asynchronous one. A worker takes its next request when the caller has taken its last result, so
-results do not pile up for a slow caller, and none is kept after it was delivered.
+There are two similar drivers: threads that call a synchronous client, and tasks that await an
+asynchronous one. A worker takes its next request after the caller has taken its last result. So
+results do not accumulate for a slow caller, and none is kept after delivery.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from continuation.journal import Journal
 
 _Ready: TypeAlias = "BatchResult | Exception | None"
-"""What a worker puts: a result, what the iterable of requests raised, or `None` at its end."""
+"""What a worker puts: a result, an exception of the iterable of requests, or `None` at its end."""
 _ReadyOrStop: TypeAlias = "BatchResult | Exception | type[StoppedError] | None"
-"""The same, or the class `StoppedError`, which `stop` puts."""
+"""The same; or the class `StoppedError`, which `stop` puts."""
 _T = TypeVar("_T")
 SESSION = "batch"
-"""The session name of a journal that the caller gave as a path or URL."""
+"""The session name if the caller's journal is a path or URL."""
 _PATIENCE = 5.0
-"""Seconds that a batch waits for its threads when the caller leaves it."""
+"""Seconds that a batch waits for its threads after the caller has left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ class Item:
     answer: Mapping[str, Any] | None = None
     """A truncated answer from elsewhere, to be continued; `None` if there is none."""
     policies: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Policies for this request alone."""
+    """Policies for only this request."""
     wrong: Exception | None = None
     """Why it cannot be sent; `None` if it can."""
 
 
 class Batch:
-    """A batch of requests; `results` sends them and yields what comes back."""
+    """A batch of requests. `results` sends them and yields their results."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Batch:
         self._ready, self._room = queue.SimpleQueue[_ReadyOrStop](), threading.Semaphore(0)
 
     def _open_journal(self, journal: Any) -> tuple[Journal | None, bool]:
-        """Return the journal, and whether it is ours to close."""
+        """Return the journal, and whether the batch must close it."""
         if journal is None:
             return None, False
         from continuation.journal import Journal
@@ -97,13 +97,13 @@ class Batch:
         return journal, False
 
     def results(self) -> Iterator[BatchResult] | AsyncIterator[BatchResult]:
-        """Return an iterator of the results, an asynchronous one for an asynchronous client."""
+        """Return an iterator of the results; for an asynchronous client, an asynchronous one."""
         return self._awaited() if is_async(self._client) else self._called()
 
     def stop(self) -> None:
-        """Send no more requests, break off the open ones, yield the answers so far, and end.
+        """Stop sending, stop the open requests, yield the answers so far, and end.
 
-        For a synchronous batch; may be called from any thread, or from a signal handler.
+        Only for a synchronous batch. Any thread or signal handler may call it.
         """
         self._ready.put(StoppedError)
 
@@ -141,13 +141,13 @@ class Batch:
 
     @contextlib.contextmanager
     def _under_way(self, item: Item) -> Generator[tuple[Lane, list[Report]]]:
-        """Apply the item's policies and a new lane to calls inside; yield the lane and reports."""
+        """Apply the item's policies and a new lane to calls inside. Yield the lane and reports."""
         streams = item.answer is None and item.request.get("stream") is not False
         lane = Lane(self._pace, self._stopped, streams=streams)
         self._lanes.add(lane)
         token = LANE.set(lane)
         try:
-            # Nobody reads the stream: an answer that broke off is a result, with its text.
+            # Nobody reads the stream, so an answer that broke off is a result, with its text.
             policies: Mapping[str, Any] = {"on_dead": "stop", **item.policies}
             with override(**policies), watch() as turns:
                 yield lane, turns
@@ -156,15 +156,15 @@ class Batch:
             self._lanes.discard(lane)
 
     def _call(self, item: Item) -> Any:
-        """Make the call; return the answer, or for an asynchronous client an awaitable of it."""
+        """Make the call; return the answer, or an awaitable of it for an asynchronous client."""
         if item.answer is not None:
             return finished(self._client, item.request, item.answer)
         return method(self._client, shape_for(self._client, item.request), item.request)()
 
     def _open_session(self, item: Item) -> Journal | None:
-        """Open the request's own session; blocks, so not to be called in an event loop.
+        """Open the request's own session; `None`: there is no journal.
 
-        Returns None without a journal. Raises what keeps the request from being sent.
+        It blocks, so do not call it in an event loop. If it raises, the request is not sent.
         """
         if item.wrong is not None:
             raise item.wrong
@@ -196,7 +196,7 @@ class Batch:
                         yield result
                 else:  # a worker has ended
                     left -= 1
-        except KeyboardInterrupt:  # if it was stopped already, do not wait
+        except KeyboardInterrupt:  # if the batch was stopped already, do not wait
             until = until and time.monotonic()
             raise
         finally:
@@ -206,7 +206,7 @@ class Batch:
             self._close()
 
     def _begin(self) -> Iterator[threading.Thread]:
-        """Start the workers, or as many of them as the system has threads for."""
+        """Start the workers, or as many as the system has threads for."""
         for number in range(self._workers):
             here = contextvars.copy_context()
             thread = threading.Thread(target=here.run, args=(self._work,), daemon=True)
@@ -219,7 +219,7 @@ class Batch:
             yield thread
 
     def _leave(self) -> float:
-        """Break off the open requests; return the time until which their threads are waited for."""
+        """Stop the open requests; return the time until which to wait for their threads."""
         self._stopped.set()
         for lane in [*self._lanes]:
             if lane.shell is not None:
@@ -287,7 +287,7 @@ class Batch:
         answer, failed = None, None
         with self._under_way(item) as (lane, turns):
             try:
-                # Not cancelled: a session that the thread opens after that would stay open.
+                # Do not cancel this: a session that the thread opens later would stay open.
                 opening = asyncio.ensure_future(asyncio.to_thread(self._open_session, item))
                 try:
                     lane.journal = await _to_its_end(opening)
@@ -306,7 +306,7 @@ def _left(until: float) -> float:
 
 
 async def _to_its_end(task: asyncio.Future[_T]) -> _T:
-    """Return a task's result; if the waiting task is cancelled, raise that once it is done."""
+    """Return a task's result. If the waiting task is cancelled, raise that after the result."""
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:

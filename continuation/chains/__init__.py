@@ -1,1 +1,1 @@
-"""The registry that keeps a Responses chain valid after a turn was healed."""
+"""Keeps a Responses chain valid after a turn that was completed from several responses."""

@@ -1,8 +1,8 @@
 """Entries in PostgreSQL, so that a chain continues in another process, on another machine.
 
-Every call takes one of at most three connections, and gives up after `patience`, unless the server
-itself hangs: then the call hangs too, so an event loop must call from a thread. Nothing is sent
-between calls. Each `put` deletes entries that are too many or too old, the oldest first.
+Every call uses one of at most three connections, and gives up after `patience`. If the server
+itself hangs, the call hangs too, so an event loop must call from a thread. Nothing is sent between
+calls. Each `put` deletes entries if they are too many or too old, the oldest first.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ logger = logging.getLogger("continuation")
 T = TypeVar("T")
 
 MOST_CONNECTIONS: Final = 3
-"""Of a process; `limits/learned_postgres.py`, which shares learned limits, has one more."""
+"""Per process; `limits/learned_postgres.py`, which shares learned limits, has one more."""
 _AT_ONCE: Final = 1000
-"""How many of the oldest entries each `put` examines, so that none takes long."""
+"""How many of the oldest entries each `put` examines. The number keeps each `put` short."""
 _LOCK: Final = 0x636F6E74
 """Key of the advisory lock for creating or changing the tables: "cont"."""
 
@@ -49,7 +49,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     );
     CREATE INDEX continuation_chains_n ON continuation_chains (n);
     """,
-    # The bytes before each entry, so that the size of all is known without adding them up.
+    # The bytes before each entry, so that the total size is known without a sum.
     """
     ALTER TABLE continuation_chains ADD COLUMN upto bigint NOT NULL DEFAULT 0;
     UPDATE continuation_chains SET upto = sums.upto FROM (
@@ -57,7 +57,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     ) AS sums WHERE continuation_chains.digest = sums.digest;
     """,
 )
-"""Statements that lead from each version of the tables to the next; the first makes version 1."""
+"""Statements that upgrade each version of the tables to the next; the first makes version 1."""
 
 _GET: Final = "SELECT created, entry FROM continuation_chains WHERE digest = %s"
 _PUT: Final = """
@@ -68,7 +68,7 @@ _PUT: Final = """
         upto = excluded.upto, n = excluded.n
 """
 # By number, by bytes, by age. Entries that were put again leave gaps, so both counts may be too
-# large, never too small, except for what was put at the very same moment.
+# large. They are too small only for entries that were put at the same moment.
 _DROP: Final = """
     DELETE FROM continuation_chains AS old
     USING (SELECT n FROM continuation_chains ORDER BY n LIMIT 1) AS first,
@@ -82,8 +82,8 @@ _DROP: Final = """
 class PostgresStore:
     """Entries in tables of a PostgreSQL database, which are created on the first use.
 
-    Rows are found by keyed digests; the key is in the database, the credentials are not. Tables of
-    a later version of this program are left alone; then `get` raises StoreDown, and `put` keeps
+    Keyed digests identify the rows. The key is in the database, but the credentials are not. Tables
+    of a later version of this program are not changed: `get` then raises StoreDown, and `put` keeps
     nothing.
     """
 
@@ -99,8 +99,8 @@ class PostgresStore:
     ) -> None:
         """Begin; nothing is sent yet. `url`: as libpq reads it, with its variables and files.
 
-        `max_bytes` bounds the entries and some 200 bytes for each; `max_age` is in seconds, as is
-        `patience`, and `now` is a clock in seconds. Raises ValueError for a bound below 1.
+        `max_bytes` limits the entries plus some 200 bytes for each. `max_age` and `patience` are in
+        seconds, and `now` is a clock in seconds. Raises ValueError for a limit below 1.
         """
         check_bounds(max_entries=max_entries, max_bytes=max_bytes, max_age=max_age)
         self._most, self._room, self._age, self._now = max_entries, max_bytes, max_age, now
@@ -131,7 +131,7 @@ class PostgresStore:
                     connection.execute(_PUT, {**parameters, "size": len(entry) + OVERHEAD})
                 oldest = {"oldest": now - self._age, "at_once": _AT_ONCE}
                 connection.execute(_DROP, {**oldest, "most": self._most, "room": self._room})
-                if time.monotonic() > until:  # the caller waits no more, and counts it as not kept
+                if time.monotonic() > until:  # the caller has stopped waiting: not kept
                     raise psycopg.OperationalError("it took too long")
             return True
 
@@ -171,7 +171,7 @@ class PostgresStore:
         self._salt = bytes(salt[0])
 
     def _warn(self, error: Exception) -> None:
-        """Log the first error since it last worked; without its text if that may quote content."""
+        """Log the first error since the last success; without its text if that may have content."""
         level = logging.DEBUG if self._warned else logging.WARNING
         self._warned = True
         reason = postgres.reason(error)

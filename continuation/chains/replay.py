@@ -1,11 +1,11 @@
 """Responses by `previous_response_id`: when a chain may be replayed in full, and when not.
 
-A server that holds the history needs only what is new. If it has lost it, the whole input must be
-sent instead, and that is possible only if every output in it finds its call: an output whose call
-is known to the lost response alone cannot be replayed, and guessing would run a tool twice or
-never. Then the chain is lost, and the caller gets an error that states it.
+A server that has the history needs only the new items. If it has lost the history, the complete
+input must be sent instead. That is possible only if the input has the call of every output. If only
+the lost response has the call of an output, that output cannot be replayed: a guess would run a
+tool twice or never. Then the chain is lost, and the caller gets an error that says so.
 
-Sources: OpenAI's pages on conversation state; the rules that public gateways arrived at.
+Sources: OpenAI's pages on conversation state; the rules of public gateways.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _REMEDY: Final = f"send the whole conversation as `input` without `{ANCHOR}`, or
 
 
 class ChainLost(Exception):  # noqa: N818 - says what happened, like StopIteration
-    """The server's part of the history is gone and cannot be rebuilt from what we hold."""
+    """The server's part of the history is gone and cannot be rebuilt from the kept entries."""
 
     def __init__(self, reason: str, calls: tuple[str, ...] = ()) -> None:
         super().__init__(f"{reason}; {_REMEDY}")
         self.calls = calls
-        """Call ids of outputs whose call is missing, "" for an output that names none."""
+        """Call ids of outputs without their call; "" for an output that names no call."""
 
 
 MOST_ITEMS: Final = 4096
 MOST_BYTES: Final = 16 * 1024 * 1024
-"""The largest input that is kept of a turn, and rebuilt: items, and bytes of them as JSON."""
+"""The largest input of a turn that is kept and rebuilt: its items, and their bytes as JSON."""
 
 
 def fits(items: list[Any]) -> bool:
@@ -43,9 +43,9 @@ def fits(items: list[Any]) -> bool:
 def replayable(body: Body, history: list[Any] | None) -> list[Any]:
     """Return the full input of `body`: the history before it, then its own items.
 
-    `history` is the input and output items before this request, None if unknown. Input that already
-    repeats the history is not doubled, nor a call that it contains; old calls that were never
-    answered are left out. Raises ValueError if the input is neither a string, an object nor an
+    `history` is the input and output items before this request, None if unknown. If the input
+    already repeats the history, or one of its calls, that is not doubled. Old calls that were never
+    answered are dropped. Raises ValueError if the input is neither a string, an object nor an
     array.
     """
     current = as_items(body.get("input"))
@@ -64,7 +64,7 @@ def replayable(body: Body, history: list[Any] | None) -> list[Any]:
 
 
 def as_items(value: object) -> list[Any]:
-    """Return the items of an `input`. Raises ValueError for what is no input at all."""
+    """Return the items of an `input`. Raises ValueError if it is not an input."""
     if value is None:
         return []
     if isinstance(value, str):
@@ -81,7 +81,7 @@ def _canonical(value: object) -> str:
 
 
 def _without_dangling(items: list[Any]) -> list[Any]:
-    """Return the items; reasoning stays only if an item of the model's follows it."""
+    """Return the items. Reasoning stays only if an item of the model follows it."""
     result: list[Any] = []
     followed = False
     for item in reversed(items):
@@ -93,7 +93,7 @@ def _without_dangling(items: list[Any]) -> list[Any]:
 
 
 def _is_by_model(item: Any) -> bool:
-    """Whether it is the model's: its message, its call, the output of a tool on the server."""
+    """Whether it is an item of the model: a message, a call, the output of a server tool."""
     kind = kind_of(item)
     if kind == "message":
         return as_map(item).get("role") == "assistant"
@@ -110,7 +110,7 @@ def _is_call(item: Any) -> bool:
 
 
 def _call_id(item: Any) -> str:
-    """Return the call id of an output, in a local shell's its `id`; "" if there is none."""
+    """Return the call id of an output, or the `id` of a local shell's; "" if there is none."""
     fields = as_map(item)
     shell = kind_of(item) == "local_shell_call_output"
     return as_text(fields.get("call_id") or (fields.get("id") if shell else ""))
@@ -123,14 +123,14 @@ def _names(item: Any) -> set[str]:
 
 
 def uncovered(items: list[Any]) -> tuple[str, ...]:
-    """Return the ids of missing calls that outputs name, "" for an output that names none."""
+    """Return the ids of missing calls that outputs name; "" for an output that names no call."""
     calls = {name for item in items if kind_of(item) in PAIRED_CALLS for name in _names(item)}
     outputs = (item for item in items if kind_of(item) in OUTPUTS and not _runs_on_server(item))
     return tuple(call for item in outputs if not (call := _call_id(item)) or call not in calls)
 
 
 def references(items: list[Any]) -> tuple[str, ...]:
-    """Return the ids of items that only refer to an item on the server, with a type or without."""
+    """Return the ids of items that only refer to an item on the server, with or without a type."""
     maps = (as_map(item) for item in items)
     return tuple(
         str(item.get("id"))
@@ -142,11 +142,11 @@ def references(items: list[Any]) -> tuple[str, ...]:
 def replay(body: Body, history: list[Any] | None, *, base: str | None = None) -> dict[str, Any]:
     """Return the body with the full input and no anchor, for a server that has lost the chain.
 
-    With `base` the anchor is moved back to that response, and `history` is what came after it: the
-    server must not hold any of it in that chain, or its calls would be there twice.
+    With `base`, the anchor moves back to that response, and `history` is what came after it. The
+    server must not have any of that in the chain, or its calls would be there twice.
 
-    Raises ChainLost if an output would stand without its call, or if the input is too large. A
-    turn is replayed once: if the server reports a second loss, that goes to the caller.
+    Raises ChainLost if an output would be without its call, or if the input is too large. A turn is
+    replayed once. If the server reports a second loss, the caller gets that error.
     """
     items = replayable(body, history)
     request = {**body, ANCHOR: base, "input": items}
@@ -166,16 +166,16 @@ def replay(body: Body, history: list[Any] | None, *, base: str | None = None) ->
 # -- which items ---------------------------------------------------------------------------------
 
 _ID_OPTIONAL: Final = frozenset({"message", "function_call", "custom_tool_call"})
-"""Kinds whose id may be left out; a call is known by its `call_id`."""
+"""Kinds that need no id. A call is identified by its `call_id`."""
 
 
 def carried(items: list[Any], *, stored: bool) -> list[Any]:
     """Return output items as input of another request, in a form that no server has to look up.
 
-    A joined message is not the one that the server knows by that id, so ids are removed, and with
-    them reasoning that has no content of its own. Items that should have an id (a search, a shell
-    call) keep it if no reasoning comes before them, or if the server has both (`stored`). Empty
-    messages and incomplete calls are left out.
+    A joined message is not the one that the server has under that id. So ids are removed, and with
+    them reasoning without content of its own. Items that should have an id (a search, a shell call)
+    keep it if no reasoning comes before them, or if the server has both (`stored`). Empty messages
+    and incomplete calls are dropped.
     """
     result: list[Any] = []
     thoughts: list[Any] = []

@@ -1,14 +1,14 @@
-"""What to keep of a healed turn, and how to rewrite a later request that continues from it.
+"""What to keep of a completed turn, and how to rewrite a later request that continues from it.
 
-The caller knows a healed turn by the id of its first attempt. Under that id the server holds half
-an answer; under the last attempt's id, our recovery prompt too. So a request that names the first
-id is sent with the id from before the turn, and the turn itself as input. Pure functions, which
-change nothing in place, and `Tenant`, which dialects use:
+The caller knows a completed turn by the id of its first attempt. Under that id the server has half
+an answer. Under the last attempt's id it also has our recovery prompt. So if a request names the
+first id, we send it with the id from before the turn, and with the turn itself as input. This
+module has pure functions, which change nothing in place, and `Tenant`, which dialects use:
 
     tenant = Tenant(SqliteStore("chains.db"), "api.openai.com", credential)
     known, owned = tenant.recall("resp_1")  # the chain that `body` continues
     sent = rewrite(body, known.get)  # None: send the body as it is
-    tenant.keep(first, output, given="resp_1", held=None)  # before the terminal bytes leave
+    tenant.keep(first, output, given="resp_1", held=None)  # before the terminal bytes are sent
 
 Design: design/chains.md.
 """
@@ -35,11 +35,11 @@ _MOST_HOPS: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A request as it must be sent."""
+    """A request in the form in which it must be sent."""
 
     body: dict[str, Any] = field(repr=False)
     why: Literal["alias", "joined", "replayed"]
-    """What was changed: only the id, a joined turn added, or the whole chain sent as input."""
+    """What was changed: only the id, a joined turn added, or the complete chain sent as input."""
 
 
 # -- what to keep --------------------------------------------------------------------------------
@@ -54,14 +54,15 @@ def entries_for(
     shown: str | None = None,
     content: bool = True,
 ) -> dict[str, Entry]:
-    """Return what must be kept of a turn, by response id; mostly nothing.
+    """Return what must be kept of a turn, by response id; usually nothing.
 
-    `first` is the body of the first attempt as it was sent, after `rewrite`; `output` the items
-    that the caller gets; `given` the id that the caller gets; `held` the id under which the server
-    holds that very answer, None if recoveries were joined to it; `shown` the id of the first
-    attempt's response; `content`: whether the content of a turn may be kept, where that is needed.
+    `first`: the body of the first attempt as it was sent, after `rewrite`. `output`: the items that
+    the caller receives. `given`: the id that the caller receives. `held`: the id under which the
+    server has exactly this answer, None if recoveries were joined to it. `shown`: the id of the
+    first attempt's response. `content`: whether a turn's content may be kept if it is needed.
 
-    A joined turn of a conversation is `Lost`: what the conversation held at that time is unknown.
+    A joined turn of a conversation is `Lost`, because the conversation's content at that time is
+    unknown.
     """
     if first.get("store") is False:
         return {}
@@ -83,9 +84,9 @@ def entries_for(
 
 
 def rewrite(body: Body, find: Find) -> Rewritten | None:
-    """Return the request that continues from the joined turn, None if it can be sent unchanged.
+    """Return the request that continues from the joined turn; None: it can be sent unchanged.
 
-    Raises ChainLost if the whole turn cannot be sent, and ValueError if `input` is no input.
+    Raises ChainLost if the complete turn cannot be sent, and ValueError if `input` is invalid.
     """
     anchor = body.get(ANCHOR)
     if not isinstance(anchor, str) or body.get("conversation"):
@@ -95,7 +96,7 @@ def rewrite(body: Body, find: Find) -> Rewritten | None:
         return None
     if history is None:
         return Rewritten({**body, ANCHOR: base}, "alias")
-    if body.get("store") is False:  # then the server looks nothing up, not even what it stored
+    if body.get("store") is False:  # the server then looks up nothing, not even what it stored
         history = carried(history, stored=False)
     return Rewritten(replay(body, history, base=base), "joined")
 
@@ -103,18 +104,18 @@ def rewrite(body: Body, find: Find) -> Rewritten | None:
 def after_not_found(body: Body, find: Find, *, sent: Rewritten | None = None) -> Rewritten:
     """Return the full input, without an anchor, for a server that has lost the chain of `body`.
 
-    It reports "Previous response with id ... not found", or, of a joined turn that was sent without
-    an anchor, "Item with id ... not found". `body` is the caller's; `sent` what `rewrite` made of
-    it, None if it was sent unchanged. Call it before any of the answer has reached the caller.
+    The server reports "Previous response with id ... not found", or for a joined turn without an
+    anchor, "Item with id ... not found". `body` is the caller's. `sent` is the result of `rewrite`
+    for it, None if it was sent unchanged. Call this before any of the answer is delivered.
 
-    Raises ChainLost unless all that came before is known and every output has its call, and if the
-    full input was sent already: it is sent once per turn.
+    Raises ChainLost unless everything before is known and every output has its call. Also raises it
+    if the full input was sent already, because it is sent once per turn.
     """
     anchor = body.get(ANCHOR)
     if not isinstance(anchor, str) or (sent is not None and sent.why == "replayed"):
         raise ChainLost("the server does not find a chain that was sent in full")
     base, history = _walk(anchor, find)
-    # What came before a response that the server has lost and we do not know is lost too.
+    # If the server has lost a response that we do not have either, all before it is lost too.
     history_items = carried(history or [], stored=False) if base is None else None
     replayed = replay(body, history_items)
     unknown_items = references(replayed["input"])
@@ -124,13 +125,13 @@ def after_not_found(body: Body, find: Find, *, sent: Rewritten | None = None) ->
 
 
 def _walk(anchor: str, find: Find) -> tuple[str | None, list[Any] | None]:
-    """Follow the entries back to a response that the server holds as the caller knows it.
+    """Follow the entries back to a response that the server has as the caller knows it.
 
-    Returns its id, None for the chain's beginning, and the items of the turns after it, None if
-    there are none.
+    Return its id (None: the chain's beginning), and the items of the turns after it (None: there
+    are none).
     """
     at: str | None = anchor
-    turns: list[list[Any]] = []  # the newest first
+    turns: list[list[Any]] = []  # newest first
     for _ in range(_MOST_HOPS):
         match find(at) if at is not None else None:
             case Alias(to):
@@ -148,7 +149,7 @@ def _walk(anchor: str, find: Find) -> tuple[str | None, list[Any] | None]:
 def refusal(lost: ChainLost) -> dict[str, Any]:
     """Return the body of a 400 for a lost chain, in the provider's form.
 
-    Its code is the one on which clients send the whole conversation: that is the remedy.
+    Clients react to its code by sending the complete conversation, which is the remedy.
     """
     error = {
         "message": str(lost),
@@ -164,18 +165,18 @@ def refusal(lost: ChainLost) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """The chains of one credential at one upstream; of others only those of `beside` are read."""
+    """The chains of one credential at one upstream. It also reads those of `beside`."""
 
     store: Store
-    """Where entries are kept, those of other tenants too."""
+    """Where the entries of all tenants are kept."""
     upstream: str
     """The server that knows these chains."""
     credential: str = field(repr=False)
-    """The credential that the chains belong to."""
+    """The credential of the chains."""
     beside: str | None = field(default=None, repr=False)
-    """A credential whose chains are read as well: the caller must be trusted with them."""
+    """Another credential with chains that are read too. The caller must be trusted with them."""
     content: bool = True
-    """Whether a turn's content may be kept, where that is needed."""
+    """Whether a turn's content may be kept if it is needed."""
 
     def keep(
         self,
@@ -186,31 +187,31 @@ class Tenant:
         held: str | None,
         shown: str | None = None,
     ) -> bool:
-        """Keep what `entries_for` returns; call it before the terminal bytes leave.
+        """Keep what `entries_for` returns. Call it before the terminal bytes are sent.
 
-        Returns False if something should have been kept and could not be.
+        Return False if something could not be kept.
         """
         entries = entries_for(
             first, output, given=given, held=held, shown=shown, content=self.content
         )
-        # None replaces what `promise` kept: the answer is the server's own after all.
+        # None removes what `promise` kept, because the answer is the server's own.
         return self.store.put({self._key(given): entries.get(given)})
 
     def promise(self, given: str) -> bool:
-        """Note that this answer will differ from the server's; `keep` or `forget` must follow.
+        """Note that this answer will differ from the server's. `keep` or `forget` must follow.
 
-        Until then a request that continues from it is refused. Returns whether it was noted.
+        Until then, a request that continues from it is refused. Return whether it was noted.
         """
         return self.store.put({self._key(given): Lost("its content was not recorded")})
 
     def forget(self, given: str) -> bool:
-        """Take `promise` back: the answer is the server's own after all."""
+        """Cancel `promise`, because the answer is the server's own."""
         return self.store.put({self._key(given): None})
 
     def recall(self, name: str) -> tuple[dict[str, Entry], bool]:
         """Return a response's entry and those before it, by id; and whether this credential has it.
 
-        They are all that `rewrite` and `after_not_found` look up for a request that names it.
+        `rewrite` and `after_not_found` need no other entries for a request that names it.
         Raises StoreDown.
         """
         entries: dict[str, Entry] = {}
@@ -238,15 +239,15 @@ class Tenant:
         return entry
 
     def note(self, name: str) -> None:
-        """Note that the caller got this response as the server has it.
+        """Note that the caller received this response as the server has it.
 
-        A store that outlives the process needs no note: it has all turns that were healed.
+        A store that outlives the process needs no note, because it has all completed turns.
         """
         if isinstance(self.store, MemoryStore):
             self.store.note(self._key(name))
 
     def knows(self, name: str) -> bool:
-        """Whether a response without an entry was not healed, as far as the store can tell."""
+        """Whether the store knows that a response without an entry was delivered unchanged."""
         return not isinstance(self.store, MemoryStore) or self.store.noted(self._key(name))
 
     def _key(self, name: str) -> Key:

@@ -1,7 +1,7 @@
-"""Entries in a file, so that a chain outlives the process; shared by threads and processes.
+"""Entries in a file, so that a chain outlives the process. Threads and processes share it.
 
-The file is never larger than asked for: SQLite itself enforces that, and the oldest entries are
-deleted for new ones. Deleted data is overwritten. Reading never writes: age counts from `put`.
+SQLite itself enforces the file's largest size. The oldest entries are deleted to make room for new
+ones. Deleted data is overwritten. Reading never writes, because age counts from `put`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ EntryRow: TypeAlias = "tuple[bytes, bytes | None]"
 
 _PAGE: Final = 4096
 _SPARE: Final = 16
-"""Pages kept free for what a tree needs while it grows."""
+"""Pages that stay free for the growth of a tree."""
 _PER_ENTRY: Final = 120
-"""Bytes an entry takes in table and index beside its content, roughly."""
+"""Approximate bytes of an entry in table and index, without its content."""
 _SMALLEST: Final = 64 * _PAGE
 _AT_ONCE: Final = 1000
-"""The most expired entries that one `put` deletes, so that none takes long."""
+"""The most expired entries that one `put` deletes. The number keeps each `put` short."""
 _ALL: Final = 2**62
 
 _MIGRATIONS: Final = (
@@ -41,11 +41,11 @@ _MIGRATIONS: Final = (
     CREATE TABLE salt (salt BLOB NOT NULL);
     """,
 )
-"""Statements that lead from each version of the tables to the next; the first makes version 1."""
+"""Statements that upgrade each version of the tables to the next; the first makes version 1."""
 _GET: Final = "SELECT created, entry FROM entries WHERE digest = ?"
-# Both at once, without subqueries, would read the whole table.
+# One query without subqueries would read the complete table.
 _ENDS: Final = "SELECT (SELECT min(n) FROM entries), (SELECT max(n) FROM entries)"
-_EXPIRE: Final = (  # entries are nearly in order of age: stop at the first that is young enough
+_EXPIRE: Final = (  # entries are nearly in order of age, so stop at the first young one
     "DELETE FROM entries WHERE n <= (SELECT min(n) FROM entries) + :most AND n < ifnull("
     f"(SELECT n FROM entries WHERE created >= :oldest ORDER BY n LIMIT 1), {_ALL})"
 )
@@ -60,8 +60,8 @@ class NotOursError(Exception):
 class SqliteStore:
     """Entries in an SQLite file that only its owner can read.
 
-    A damaged file is set aside as `NAME.damaged` and a new one begun. A file of another program is
-    left alone; the store then keeps nothing. Both are logged.
+    A damaged file is renamed to `NAME.damaged`, and a new one is created. A file of another program
+    is not changed, and the store keeps nothing. Both are logged.
     """
 
     def __init__(
@@ -76,9 +76,9 @@ class SqliteStore:
     ) -> None:
         """Open the file, or create it; its folder must exist.
 
-        `max_bytes` bounds the file; its `-wal` companion adds a few MB at most, or one entry.
-        `max_age` in seconds; `now` is a clock in seconds; `patience` is how long to wait for
-        another process that writes, in seconds. Raises ValueError for a bound that is too small.
+        `max_bytes` limits the file. Its `-wal` file adds a few MB at most, or one entry. `max_age`
+        is in seconds, and `now` is a clock in seconds. `patience`: how many seconds to wait for
+        another process that writes. Raises ValueError for a limit that is too small.
         """
         check_bounds(max_entries=max_entries, max_age=max_age)
         if max_bytes < _SMALLEST:
@@ -94,7 +94,7 @@ class SqliteStore:
         self._warned = False
         self._lock = threading.Lock()
         self._process = os.getpid()
-        atexit.register(self.close)  # so that the file ends in one piece, without its log
+        atexit.register(self.close)  # so that no `-wal` file remains
         with self._lock:
             self._open()
 
@@ -147,7 +147,7 @@ class SqliteStore:
         first, last = connection.execute(_ENDS).fetchone()
         if first is None:
             return
-        # Entries that were put again leave gaps, so this may count a few too many: never too few.
+        # Entries that were put again leave gaps, so this may count a few too many, never too few.
         excess = last - first + 1 + len(entry_rows) - self._most
         if excess > 0:
             first += excess
@@ -165,7 +165,7 @@ class SqliteStore:
     # -- opening ---------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        """Open the file, or a new one in place of a damaged one; `_run` retries what may pass."""
+        """Open the file, or a new one if it is damaged. `_run` retries after temporary errors."""
         for _ in range(2):
             try:
                 self._connection = self._connected()
@@ -185,7 +185,7 @@ class SqliteStore:
         self._inode = os.fstat(file).st_ino
         head = os.read(file, len(_HEADER))
         os.close(file)
-        if head.strip(b"\0") and head != _HEADER:  # a mistyped name must not cost anybody a file
+        if head.strip(b"\0") and head != _HEADER:  # a mistyped name must not destroy a file
             raise NotOursError("it is not an SQLite database")
         connection = sqlite.connect(self._path, sqlite3.Connection, patience=self._patience)
         try:
@@ -196,7 +196,7 @@ class SqliteStore:
         return connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        """Make sure that the file is ours before anything in it is changed."""
+        """Check that the file is one of this store before anything in it is changed."""
         with sqlite.transaction(connection, patience=0):
             version = sqlite.version(connection)
             if version is None:
@@ -214,22 +214,22 @@ class SqliteStore:
             f"max_page_count = {self._pages}",
         ):
             connection.execute(f"PRAGMA {setting}")
-        with suppress(sqlite3.OperationalError):  # another process uses it: then it is WAL already
+        with suppress(sqlite3.OperationalError):  # another process uses it, so it is WAL already
             connection.execute("PRAGMA journal_mode = WAL")
         with sqlite.transaction(connection, patience=0):
             connection.execute(_EXPIRE, {"most": _ALL, "oldest": self._now() - self._age})
             self._make_room(connection, [])
-        if sqlite.pragma(connection, "page_count") > self._pages:  # the bound was larger once
+        if sqlite.pragma(connection, "page_count") > self._pages:  # the limit was larger before
             connection.execute("VACUUM")
             connection.execute(f"PRAGMA max_page_count = {self._pages}")
         self._salt = connection.execute("SELECT salt FROM salt").fetchone()[0]
 
-    # -- when something goes wrong ---------------------------------------------------------------
+    # -- errors ----------------------------------------------------------------------------------
 
     def _run(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
-        """Run `work`, again if the file was damaged and replaced; `None`: the file is not used.
+        """Run `work`; run it again if the file was damaged and replaced. `None`: not run.
 
-        Raises sqlite3.Error for errors that may pass.
+        It does not run if the file is not used. Raises sqlite3.Error for temporary errors.
         """
         if self._process != os.getpid():
             self._leave_behind()
@@ -251,7 +251,7 @@ class SqliteStore:
         return None
 
     def _leave_behind(self) -> None:
-        """After a fork: give up connection and lock, which belong to the parent process."""
+        """After a fork, give up connection and lock, because they belong to the parent process."""
         leave_behind(self._connection)
         self._connection = None
         self._lock = threading.Lock()

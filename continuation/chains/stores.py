@@ -1,6 +1,6 @@
 """What the registry keeps of a response, under which key, and where: the stores.
 
-An entry is kept as JSON in UTF-8; a store has only a keyed digest of its `Key`.
+An entry is kept as JSON in UTF-8. A store has only a keyed digest of its `Key`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any, Final, Protocol, TypeAlias
 from continuation.wire.json_values import loads
 
 MONTH: Final = 30 * 24 * 3600.0
-"""Seconds; a response that is older is no longer kept by OpenAI either."""
+"""A month in seconds. OpenAI does not keep older responses either."""
 OVERHEAD: Final = 200
-"""Bytes that an entry takes beside its content, roughly."""
+"""Approximate bytes of an entry without its content."""
 MOST_NOTED: Final = 50_000
-"""Responses of which a process knows that they were not healed: some 5 MB."""
+"""The most responses that a process notes as delivered unchanged: some 5 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +30,15 @@ class Key:
     """Identifies a tenant's response. A store keeps only a keyed digest of all three fields."""
 
     upstream: str
-    """Host or base URL; the caller's choice, as long as it stays the same."""
+    """Host or base URL: any name that stays the same."""
     credential: str = field(repr=False)
-    """Whatever tells tenants apart and outlives the process: the credential, or a digest of it."""
+    """What distinguishes tenants and outlives the process: the credential, or a digest of it."""
     id: str
     """The response's id."""
 
     def digest(self, salt: bytes) -> bytes:
-        """Return 16 bytes that stand for this key; `salt` is the store's own, up to 64 bytes."""
-        # The lengths keep ("ab", "c") and ("a", "bc") apart.
+        """Return 16 bytes that identify this key. `salt`: up to 64 bytes, the store's own."""
+        # The lengths distinguish ("ab", "c") from ("a", "bc").
         parts = f"{len(self.upstream)}.{len(self.credential)}.{self.upstream}{self.credential}"
         text = (parts + self.id).encode("utf-8", "surrogatepass")
         return hashlib.blake2b(text, digest_size=16, key=salt).digest()
@@ -46,7 +46,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """The answer that the caller knows by this id is kept by the server under another one."""
+    """The server has the answer under another id than the caller."""
 
     to: str
     """The server's id for it."""
@@ -57,31 +57,31 @@ class KeptTurn:
     """What the turn added to the conversation."""
 
     base: str | None
-    """Id of the response that the turn continued, as the server holds it; None: there was none."""
+    """Id of the response that the turn continued, as the server has it; None: there was none."""
     items: list[Any] = field(repr=False)
     """The input of the turn, then its output, in a form that can be sent.
 
-    No single response holds it: the server knows only attempts, and a recovery prompt.
+    The server has no response with exactly this: it has the attempts, and a recovery prompt.
     """
     first: str | None = None
-    """Id of the first attempt's response, which the server shows to those who may continue it."""
+    """Id of the first attempt's response. The server shows it to those who may continue it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A joined turn whose content is not kept, so that a request that continues from it fails."""
+    """A joined turn without kept content. A request that continues from it is refused."""
 
     why: str
-    """The reason, as the end of the sentence that refuses such a request."""
+    """The reason, as the end of the sentence with which such a request is refused."""
 
 
 Entry: TypeAlias = Alias | KeptTurn | Lost
 Find: TypeAlias = Callable[[str], Entry | None]
-"""Returns the entry of a response id, None if there is none; the tenant is fixed."""
+"""Returns the entry of a response id, None if there is none. The tenant is fixed."""
 
 
 def encode(entry: Entry) -> bytes:
-    """Return the bytes that stand for an entry."""
+    """Return an entry as bytes."""
     match entry:
         case Alias(to):
             document: Mapping[str, Any] = {"to": to}
@@ -94,7 +94,7 @@ def encode(entry: Entry) -> bytes:
 
 
 def decode(data: bytes) -> Entry:
-    """Return the entry that these bytes stand for; `Lost` if they cannot be read."""
+    """Return the entry in these bytes; `Lost` if they cannot be read."""
     try:
         document = loads(data)
         if "to" in document:
@@ -103,7 +103,7 @@ def decode(data: bytes) -> Entry:
             return Lost(document["lost"])
         return KeptTurn(document["base"], document["items"], document.get("first"))
     except (ValueError, LookupError, TypeError):
-        # Passing the request on would show the model half a turn.
+        # If the request were passed on, the model would see half a turn.
         return Lost("its record cannot be read")
 
 
@@ -111,33 +111,33 @@ def decode(data: bytes) -> Entry:
 
 
 class StoreDown(Exception):  # noqa: N818 - says what happened, like StopIteration
-    """A store cannot be read at the moment; what it holds is unknown."""
+    """A store cannot be read at the moment, so its content is unknown."""
 
 
 class Store(Protocol):
-    """Keeps entries, the newest as long as there is room. Every method is safe in any thread."""
+    """Keeps entries; if room is short, the newest. Every method is safe in any thread."""
 
     def get(self, key: Key) -> Entry | None:
-        """Return the entry, None if there is none, or it is too old. Raises StoreDown.
+        """Return the entry; None: there is none, or it is too old. Raises StoreDown.
 
-        A store that is closed, or whose file belongs to another program, has no entries.
+        A store has no entries if it is closed, or if its file belongs to another program.
         """
         ...
 
     def put(self, entries: Mapping[Key, Entry | None]) -> bool:
-        """Keep all entries or none, replacing those of their keys; return whether that succeeded.
+        """Keep all entries or none, and replace those of their keys; return whether it succeeded.
 
-        None removes the entry of a key. It never raises.
+        None removes the entry of a key. This method never raises.
         """
         ...
 
     def close(self) -> None:
-        """Close files and connections; from then on the store finds and keeps nothing."""
+        """Close files and connections. After that, the store finds and keeps nothing."""
         ...
 
 
 class MemoryStore:
-    """Entries of this process. The oldest go first once there are too many, or too many bytes."""
+    """Entries of this process. If there are too many, or too many bytes, the oldest are removed."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class MemoryStore:
         return True
 
     def note(self, key: Key) -> None:
-        """Note a response that the caller got as the server has it."""
+        """Note a response that the caller received as the server has it."""
         digest = key.digest(self._salt)
         with self._lock:
             self._unchanged[digest] = None
@@ -186,7 +186,7 @@ class MemoryStore:
                 self._unchanged.popitem(last=False)
 
     def noted(self, key: Key) -> bool:
-        """Whether `note` was called for a response, and it is among the last `MOST_NOTED`."""
+        """Whether a response is among the last `MOST_NOTED` for which `note` was called."""
         return key.digest(self._salt) in self._unchanged
 
     def close(self) -> None:
@@ -211,7 +211,7 @@ class MemoryStore:
 
 
 def check_bounds(**bounds: float) -> None:
-    """Raise ValueError for a bound that leaves no room at all."""
+    """Raise ValueError for a limit that leaves no room."""
     for name, value in bounds.items():
         if not value >= 1:
             raise ValueError(f"{name}: {value!r} is too small; use 1 or more")
@@ -222,7 +222,7 @@ def rows(
 ) -> list[tuple[bytes, bytes | None]]:
     """Return digest and bytes (None: remove it) of each entry, for a store of `room` bytes.
 
-    A turn that takes too much room is kept as `Lost`: without that, its id would mean half a turn.
+    A turn that takes too much room is kept as `Lost`. Without that, its id would mean half a turn.
     """
     encoded: list[tuple[bytes, bytes | None]] = []
     for key, entry in entries.items():

@@ -12,6 +12,8 @@ from typing import Any
 
 _PAUSE = 0.05
 """Seconds until the interrupt is raised again: by then the C code has returned."""
+_waiting: list[threading.Timer] = []
+"""What will raise an interrupt again."""
 
 
 @contextlib.contextmanager
@@ -28,6 +30,7 @@ def repeat_ignored_interrupts() -> Generator[None]:
         if unraisable.exc_type is KeyboardInterrupt:
             timer = threading.Timer(_PAUSE, _interrupt)
             timer.daemon = True
+            _waiting.append(timer)
             timer.start()
         else:
             before(unraisable)
@@ -37,6 +40,17 @@ def repeat_ignored_interrupts() -> Generator[None]:
         yield
     finally:
         sys.unraisablehook = before
+        caught()
+
+
+def caught() -> None:
+    """Raise no interrupt again that was ignored so far: another one has ended the work.
+
+    One Ctrl-C can be ignored and still end the work, for example if it closes a stream. Raised
+    again, it would end the command without its last words.
+    """
+    while _waiting:
+        _waiting.pop().cancel()
 
 
 def _interrupt() -> None:

@@ -29,6 +29,7 @@ from continuation.cli.exits import (
     reason,
 )
 from continuation.cli.formats import Sdk, choose, errors_of, names
+from continuation.cli.interrupts import caught
 from continuation.cli.kept import Kept, opened
 from continuation.cli.live import Live
 from continuation.cli.refusals import explain
@@ -37,7 +38,7 @@ from continuation.cli.standard_input import with_input
 from continuation.cli.words import describe
 from continuation.config import Config
 from continuation.providers.sdk import OnDelta, Prompt, SdkDriver
-from continuation.reports.account import costs, plural, remedy, summary
+from continuation.reports.account import costs, plural, summary
 from continuation.reports.report import (
     Escalating,
     Event,
@@ -314,6 +315,7 @@ class _Turn:
             if self._stop is None and not self._sink.written:
                 raise ValueError("the answer has no event")
         except KeyboardInterrupt:
+            caught()
             why, status = "interrupted", Exit.INTERRUPTED
         except _SinkError as error:
             why, status = f"the answer cannot be written to {error}", Exit.NOT_WHOLE
@@ -361,7 +363,7 @@ class _Turn:
         outcome = str(report.outcome) if report else "untouched"
         whole = outcome in WHOLE_OUTCOMES and self._stop in self._format.ends
         message = summary(report) if report else outcome
-        if report is not None and (helps := remedy(report)):
+        if report is not None and (helps := report.remedy):
             message += f": {helps}"
         self._note(message, "green" if whole else "yellow")
         if report is not None and report.billed.output is not None:

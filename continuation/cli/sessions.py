@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from continuation.cli.exits import CommandError, Commands, Exit, reason
+from continuation.cli.exits import CommandError, Commands, Exit, positive, reason
 from continuation.cli.screen import print_json, screen, wants_json
 from continuation.registry import shapes
 from continuation.reports.account import plural
@@ -93,6 +93,13 @@ def add_to(commands: Commands) -> None:
         action="store_true",
         help="remove the model's thinking, which another provider or account rejects",
     )
+    repair.add_argument(
+        "--shrink",
+        type=positive,
+        metavar="TOKENS",
+        help="shorten results of tools, the oldest first, until the session has at most about "
+        "TOKENS tokens (without the system prompt and the tools that the agent adds)",
+    )
     repair.set_defaults(command=_repair)
 
 
@@ -112,7 +119,8 @@ def _repair(arguments: argparse.Namespace) -> int:
         raise CommandError(message, Exit.USAGE)
     from continuation.sessions import SAVED, repairing
 
-    policy = replace(SAVED, thinking="strip") if arguments.strip_thinking else SAVED
+    thinking = "strip" if arguments.strip_thinking else SAVED.thinking
+    policy = replace(SAVED, thinking=thinking, shrink=arguments.shrink)
     how = partial(repairing, target=out, in_place=arguments.in_place, policy=policy)
     return _print(arguments, how)
 

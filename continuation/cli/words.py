@@ -19,6 +19,7 @@ _WAYS = {
     "prefill": "continue from a prefill",
     "prompt": "continue by a prompt",
     "retry_smaller": "request the call again, in smaller pieces",
+    "call": "request the call that the text announces",
     "argument": "continue the call's argument, as text",
     "resend": "resend the request",
     "token": "continue by the provider's own token",

@@ -68,6 +68,8 @@ class Budget:
         """The largest limit that the rest of the turn may send, after such a refusal."""
         self.may_retry_smaller = policy.truncated_tool_call == "retry_smaller"
         self.may_think_less = policy.less_thinking
+        self.asked_call = False
+        """The model was asked for a call that its text announced; this happens once."""
         self.repeats = REPEATS if policy.resend_failed else 0
         """How often the request may still be resent after a bad ending."""
         self.pauses = PAUSES if request.resumes(policy) else math.inf
@@ -261,6 +263,8 @@ class Budget:
             self.may_retry_smaller = False
         elif action is Action.THINK_LESS:
             self.may_think_less = False
+        elif action is Action.ASK_CALL:
+            self.asked_call = True
         elif action is Action.RESUME:
             self.drops -= 1
         elif action is Action.TOKEN:  # hops are bounded by their progress, too

@@ -303,6 +303,8 @@ class WayFacts:
 WAYS: tuple[Choice[Way], ...] = (
     Choice("a call is to be made smaller", Way.RETRY_SMALLER,
         when={"action": Action.RETRY_SMALLER}),
+    Choice("a call was announced", Way.CALL,
+        when={"action": Action.ASK_CALL}),
     Choice("a prefill is not possible", Way.PROMPT,
         when={"prefills": False}),
     Choice("there is no text for a prefill", Way.PROMPT,

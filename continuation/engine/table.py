@@ -110,6 +110,8 @@ class Action(StrEnum):
     """Resend the request, unchanged, once or twice; the new answer replaces the buffered one."""
     RETRY_SMALLER = "retry_smaller"
     """Ask the model once, without the truncated call, to split the call into smaller ones."""
+    ASK_CALL = "ask_call"
+    """Ask the model once, after its complete text, to make the call that the text announces."""
     COMPLETE_CALL = "complete_call"
     """Ask the model to write the rest of the truncated argument, as text."""
 
@@ -315,6 +317,12 @@ class Situation:
     the model, or has stop sequences."""
     resumes: bool = False
     """Policy and the format allow to resume an answer that the provider paused."""
+    may_promise: bool = False
+    """The text is to be checked for a call that it announces and does not make."""
+    promised: bool = False
+    """The text announces a call, and policy says to ask for it; this was not done yet."""
+    asked_call: bool = False
+    """The model was asked for an announced call, so the answer's own bytes are no longer enough."""
     think_less: bool = False
     """Policy allows one attempt with less thinking; it is possible, and was not made yet."""
     retry_smaller: bool = False
@@ -348,6 +356,7 @@ ROWS: tuple[Row, ...] = (
         when={"looked": False},
         either=({"stop": LEFT_OFF}, {"call": CUT}, {"stop": Stop.WINDOW, "call": CALLS},
                 {"stop": NORMAL, "used_up": True}, {"stop": Stop.PAUSED, "resumes": True},
+                {"stop": Stop.END, "call": NONE, "may_promise": True},
                 {"stop": Stop.ABORTED, "repeats": True})),
     # --- later attempts that failed or added nothing --------------------
     Row("a recovery failed, and a budget is used up", Action.STOP, Outcome.PARTIAL, "{spent}",
@@ -402,6 +411,10 @@ ROWS: tuple[Row, ...] = (
               "spent": False}),
     Row("an empty answer", Action.FINISH, Outcome.INCOMPLETE, "the answer is empty",
         when={"stop": Stop.END, "empty": True, "silence": False}),
+    # Only what the text's form shows counts (`promise.py`), never its mood or wording.
+    Row("a call is announced, and none was made", Action.ASK_CALL,
+        when={"stop": Stop.END, "promised": True, "text": True, "call": NONE, "structured": False,
+              "not_resumable": False, "given": False, "spent": False}),
     # --- answers that need no further attempt --------------------
     Row("ended normally after a later attempt", Action.FINISH, Outcome.HEALED,
         when={"stop": Stop.END, "later": True}),
@@ -710,6 +723,7 @@ NOT_WHOLE = frozenset({Outcome.PARTIAL, Outcome.STALLED, Outcome.TRUNCATED})
 FIRST_ANSWER: When = {
     "action": Action.FINISH,
     "later": False,
+    "asked_call": False,
     "closed": True,
     "stop": frozenset(Stop) - {Stop.LENGTH, Stop.DROPPED},
 }

@@ -22,9 +22,9 @@ are made when an answer turns out to be truncated.
 Bounds: the model answers at most one first attempt, one escalation, `max_recoveries` recoveries and
 `max_drop_recoveries` attempts after drops. A recovery that completes a call may take two requests,
 one for its text and one for missing arguments. If policy asks for them, one attempt with less
-thinking and one for smaller calls follow. Retries and corrected requests count with all these
-against `max_attempts`. A provider's own hops (up to `budget.HOPS`) and the one look-up of a ceiling
-do not count.
+thinking, one for smaller calls and one for an announced call follow. Retries and corrected requests
+count with all these against `max_attempts`. A provider's own hops (up to `budget.HOPS`) and the one
+look-up of a ceiling do not count.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ from continuation.engine.commands import (
     Script,
     StreamBody,
 )
+from continuation.engine.promise import Notes, announces_call
 from continuation.engine.sending import PARTS, WAYS, NextPart, PartFacts, WayFacts, choose
 from continuation.engine.silence import Silence
 from continuation.engine.table import (
@@ -71,6 +72,7 @@ from continuation.limits.tokens import estimate
 from continuation.policy import Policy
 from continuation.prompts import (
     Cause,
+    announced_call_prompt,
     argument_prompt,
     cut_call_guidance,
     members_prompt,
@@ -257,7 +259,10 @@ class Turn:
             if self._mends(decision, situation) and not (
                 yield from self._attempts.promise(result.id or "")
             ):
-                situation = replace(situation, unkept=self.recorder.chain)
+                if decision.action is Action.ASK_CALL:  # the answer is complete as it is
+                    situation = replace(situation, promised=False)
+                else:
+                    situation = replace(situation, unkept=self.recorder.chain)
                 decision = decide(situation)
             self.recorder.rows.append(decision.row)
             if decision.outcome is not None:
@@ -281,6 +286,7 @@ class Turn:
                     looked=False,
                     used_up=full,
                     repeats=int(self.policy.resend_failed),
+                    may_promise=self._may_promise,
                     resumes=self._attempts.request.resumes(self.policy),
                 )
             )
@@ -414,12 +420,32 @@ class Turn:
             repeats=budget.repeats,
             silence=empty and request.may_be_silent,
             resumes=self._resumes if result.stop is Stop.PAUSED else False,
+            promised=self._promised(result),
+            asked_call=budget.asked_call,
             think_less=budget.may_think_less and request.with_less_thinking() is not None,
             retry_smaller=budget.may_retry_smaller
             and result.only_call
             and not self._answer.half_call,
             **(self._completes(result) if result.call is ToolCallState.CUT else {}),
         )
+
+    @property
+    def _may_promise(self) -> bool:
+        """Whether a complete answer's text is read for a call that it announces."""
+        wanted = self.policy.unkept_promise == "ask" or Notes.wanted()
+        return wanted and bool(self._attempts.request.callable_tools)
+
+    def _promised(self, result: AttemptResult) -> bool:
+        """Whether the text announces a call that the model is to be asked for."""
+        ended = result.stop is Stop.END and result.text and result.call is ToolCallState.NONE
+        if not ended or self._attempts.budget.asked_call or not self._may_promise:
+            return False
+        answer, tools = self._answer, self._attempts.request.callable_tools
+        announced = not answer.calls and announces_call(answer.open_text, tools)
+        if self.policy.unkept_promise == "ask":
+            return announced
+        Notes.note(self.recorder.model, announced=announced)
+        return False
 
     @property
     def _resumes(self) -> bool:
@@ -471,6 +497,8 @@ class Turn:
             return (yield from self._ask_again(action, limit, held, replaces=False))
         if action is Action.COMPLETE_CALL and self._completion is not None:
             return (yield from self._complete(self._completion, limit, held))
+        if action is Action.ASK_CALL:
+            return (yield from self._ask_call(limit, held))
         if action not in {Action.TOKEN, Action.CHECKPOINT}:
             return (yield from self._recover(action, limit, held))
         # Continue by the provider's own token: no seam, and nothing is generated twice.
@@ -546,6 +574,24 @@ class Turn:
             self._ledger.discard(count)
         return replace(held, stop=_HELD_AS.get(stands, held.stop))
 
+    def _ask_call(
+        self, limit: int | None, held: AttemptResult
+    ) -> Generator[Command, Reply, AttemptResult]:
+        """Ask for the call that the text announces; return `held` if that brings nothing new."""
+        answer, mode, count = self._answer, self._mode, len(self._ledger.attempts)
+        answer.prepare_recovery()
+        length = len(answer.text)
+        new = yield from self._recover(Action.ASK_CALL, limit, held)
+        if new is held:
+            return held
+        done = new.stop is Stop.END and new.made_progress
+        if done or answer.half_call or len(answer.text) > length:
+            return new
+        answer.revert()
+        self._mode = mode
+        self._ledger.discard(count)
+        return held
+
     def _recover(
         self, action: Action, limit: int | None, held: AttemptResult
     ) -> Generator[Command, Reply, AttemptResult]:
@@ -564,6 +610,8 @@ class Turn:
         )
         if (way := choose(WAYS, facts).then) is Way.RETRY_SMALLER:
             prompt = cut_call_guidance(*answer.cut_call)
+        elif way is Way.CALL:
+            prompt = announced_call_prompt()
         else:
             cause = Cause.DROP if action is Action.RESUME else Cause.LENGTH
             prompt = recovery_prompt(before, anchor, cause, self.policy.recovery_prompt or None)
@@ -572,7 +620,7 @@ class Turn:
             lambda n, now: request.resume(answer, now, prompt, n), limit, Mode.RECOVERY, way
         )
         if opened is None:
-            if way is Way.RETRY_SMALLER:
+            if way in {Way.RETRY_SMALLER, Way.CALL}:
                 return held
             self._mode = Mode.RECOVERY
             return replace(held, error=Failed(self._ledger.error or "failed"))
@@ -582,8 +630,8 @@ class Turn:
         if way is Way.PREFILL:
             plan = JoinPlan(Mode.RECOVERY, prefilled=request.prefilled(answer), hold=hold)
         else:
-            glue = way is not Way.RETRY_SMALLER
-            plan = JoinPlan(Mode.RECOVERY, anchor, prompt=prompt, glue=glue, hold=hold)
+            glue, apart = way not in {Way.RETRY_SMALLER, Way.CALL}, way is Way.CALL
+            plan = JoinPlan(Mode.RECOVERY, anchor, prompt=prompt, glue=glue, apart=apart, hold=hold)
         return (yield from self._read(answer, plan, head))
 
     def _complete(

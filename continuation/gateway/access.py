@@ -1,4 +1,4 @@
-"""Who may use the gateway: checked for every request, before anything else."""
+"""Who may use the gateway. It is checked for every request, before anything else."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def _password(headers: Mapping[bytes, bytes]) -> bytes:
 class Access:
     """The rules of one gateway.
 
-    A web page can send requests to this machine, and can let its own host name lead here. It can
-    neither hide its origin (`Origin`) nor send an address instead of that name in `Host`. So an
-    address is accepted there, and a name only if it is known.
+    A web page can send requests to this machine, and can make its own host name point here. It can
+    neither hide its origin (`Origin`) nor send an address instead of that name in `Host`. So in
+    `Host`, an address is accepted, and a name only if it is known.
     """
 
     def __init__(self, table: GatewayTable, *, insecure: bool) -> None:
-        """Begin; `insecure`: callers on other machines may come without a token."""
+        """Begin. `insecure`: callers on other machines need no token."""
         self.token = os.environ.get(table.token_env, "").encode()
-        """The access token that every caller has to send; empty: none is needed."""
+        """The access token that every caller must send; empty: none is needed."""
         self._token_env = table.token_env
         self._insecure = insecure
         self._hosts = frozenset(table.hosts)
@@ -64,10 +64,10 @@ class Access:
     def check(
         self, client: str | None, headers: Mapping[bytes, bytes], token: bytes, *, own: bool = False
     ) -> None:
-        """Raise a `GatewayError` for a caller without access. `token`: that in the path, if any.
+        """Raise a `GatewayError` for a caller without access. `token`: the one in the path, if any.
 
         `own`: the path is the gateway's own, so `authorization` is not for a provider. Then the
-        token may be the password of HTTP Basic, as browsers ask for it, with any user name.
+        token may be the password of HTTP Basic, which browsers send, with any user name.
         """
         self.check_page(headers)
         if self.token:
@@ -88,7 +88,7 @@ class Access:
             raise GatewayError(403, message)
 
     def check_page(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raise a `GatewayError` for a foreign web page, and for an unknown name in `Host`."""
+        """Raise a `GatewayError` for a foreign web page or an unknown name in `Host`."""
         host = headers.get(b"host", b"").decode("latin-1").lower()
         match = _HOST.fullmatch(host)
         name = match[1].strip("[]") if match else ""

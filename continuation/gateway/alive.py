@@ -1,4 +1,4 @@
-"""Keep-alives for answers in which nothing is sent for a while."""
+"""Keep-alives for answers while nothing is sent."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections.abc import Awaitable, Callable
 
 
 class Pulse:
-    """Calls `beat` when nothing was sent for some seconds, and never while something is sent."""
+    """Calls `beat` if nothing was sent for some seconds, and never while something is sent."""
 
     def __init__(self, seconds: float, beat: Callable[[], Awaitable[None]]) -> None:
-        """Begin to wait; `beat` sends something without content."""
+        """Begin to wait. `beat` sends something without content."""
         self.busy = False
-        """Whether something is being sent: a caller that reads slowly needs no keep-alive."""
+        """Whether something is being sent. A caller that reads slowly needs no keep-alive."""
         self._seconds = seconds
         self._beat = beat
         self._loop = asyncio.get_running_loop()
         self._last = self._loop.time()
         self._timer = self._loop.call_later(seconds, self._look)
         self.beating: asyncio.Task[None] | None = None
-        """The beat under way, or `None`; nothing else may be sent until it has ended."""
+        """The current beat, or `None`. Nothing else may be sent until it has ended."""
 
     def sent(self) -> None:
         """Note that something was sent just now."""
         self.busy, self._last = False, self._loop.time()
 
     def stop(self) -> None:
-        """Stop beating, also a beat that is under way."""
+        """Stop beating, and stop the current beat."""
         self._timer.cancel()
         if self.beating is not None:
             self.beating.cancel()

@@ -1,4 +1,4 @@
-"""The ASGI application: who has access, and where a request goes."""
+"""The ASGI application: checks access, and decides where a request goes."""
 
 from __future__ import annotations
 
@@ -40,27 +40,27 @@ logger = logging.getLogger("continuation")
 ResultT = TypeVar("ResultT")
 
 _LARGE = 1 << 20
-"""Bytes of a body above which work on it takes milliseconds."""
+"""Work on a body with more bytes than this takes milliseconds."""
 _MOST_HEADERS = 1 << 16
-"""Bytes of all headers of a request."""
+"""The most bytes of all headers of a request."""
 _CONNECT_SECONDS = 30.0
 _LAST_ATTEMPT = 30.0
-"""Seconds before the end of a drain in which no further attempt begins."""
+"""Seconds at the end of a drain in which no further attempt begins."""
 _CLOSING = frozenset({401, 403, 408, 413, 426, 431, 503})
-"""Statuses after which the connection is closed: of who may not enter, or of unread requests."""
+"""Statuses after which the connection is closed: access was refused, or a request is unread."""
 _FOR_GATEWAY = frozenset({b"host", b"expect", TOKEN_HEADER, HEADER.encode()})
 """Headers that are for the gateway, not for an upstream."""
 _REFUSED = frozenset({"TRACE", "CONNECT"})
-"""Methods about the way itself: answers to one show credentials, the other opens a tunnel."""
+"""Refused methods: answers to one show credentials, and the other opens a tunnel."""
 _ALLOWED = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 _OWN_PATHS = frozenset({"continuation", "metrics"})
-"""First segments of the gateway's own paths; the root, its page, is one too."""
+"""First segments of the gateway's own paths. The root, its page, is one of them."""
 _VERSIONS = frozenset({"v1", "v1beta", "chat", "messages", "models", "responses"})
-"""First segments of paths whose base URL names no upstream."""
+"""First segments of paths if the base URL names no upstream."""
 _SINGLE_HEADERS = frozenset(
     {b"host", b"origin", b"sec-fetch-site", b"content-length", b"transfer-encoding", TOKEN_HEADER}
 )
-"""Headers that decide who has access and where a request ends: ambiguous if repeated."""
+"""Headers that decide about access and the end of a request. They are ambiguous if repeated."""
 _SAFE = "/!$&'()*+,;=:@"
 """Characters of a path that are not quoted."""
 _DOT_SEGMENTS = re.compile(r"(?:^|[/\\])\.\.?(?:[/\\]|$)")
@@ -69,9 +69,9 @@ _DOT_SEGMENTS = re.compile(r"(?:^|[/\\])\.\.?(?:[/\\]|$)")
 def app(config: Source = None, *, insecure: bool = False, show_content: bool = False) -> Gateway:
     """Return the gateway as a raw ASGI application, for a server or for a mount in another one.
 
-    `config`: as for `wrap`; the tables `[gateway]` and `[upstreams.NAME]` of the file are read too.
-    `insecure`: callers on other machines may come without an access token. `show_content`: the page
-    at `/` shows the end of each text under way.
+    `config`: as for `wrap`. The tables `[gateway]` and `[upstreams.NAME]` of the file are read too.
+    `insecure`: callers on other machines need no access token. `show_content`: the page at `/`
+    shows the end of each running text.
 
     Raises what `wrap` raises for a bad `config`.
     """
@@ -79,7 +79,7 @@ def app(config: Source = None, *, insecure: bool = False, show_content: bool = F
 
 
 class Gateway:
-    """Relays requests for `/NAME/...` to that upstream; heals the answers that a dialect claims."""
+    """Relays requests for `/NAME/...` to that upstream. Completes answers that a dialect claims."""
 
     def __init__(
         self, config: Config, *, insecure: bool = False, show_content: bool = False
@@ -96,12 +96,12 @@ class Gateway:
         """Whether `/readyz` answers 200; `False` once it drains."""
         self.resumed = Resumed()
         self._large = ThreadPoolExecutor(1, "gateway-large")
-        """The thread for large bodies. Only one, because each holds the interpreter while it works:
-        with more of them, the event loop waits for several in a row."""
+        """The thread for large bodies. There is only one, because it holds the interpreter lock
+        while it works. With more threads, the event loop would wait for several in a row."""
         self._transports: dict[str, httpx2.AsyncBaseTransport] = {}
 
     def _read(self, config: Config) -> None:
-        """Take over a configuration; if that raises, nothing has changed."""
+        """Apply a configuration. If that raises, nothing has changed."""
         for layer in config.layers:
             if layer.values.get("on_failure") == "raise":
                 raise ConfigError(
@@ -120,11 +120,11 @@ class Gateway:
 
     @property
     def streams(self) -> int:
-        """Requests to upstreams that are under way."""
+        """The number of running requests to upstreams."""
         return self.room.streams
 
     async def aside(self, size: int, work: Callable[[], ResultT]) -> ResultT:
-        """Do work on a body of so many bytes; on a large one in a thread, as others are served."""
+        """Do work on a body of `size` bytes; if large, in a thread, while others are served."""
         if size < _LARGE:
             return work()
         context = contextvars.copy_context()
@@ -133,27 +133,27 @@ class Gateway:
 
     @property
     def has_token(self) -> bool:
-        """Whether callers have to bring an access token."""
+        """Whether callers must send an access token."""
         return bool(self._access.token)
 
     def reload(self, config: Config) -> None:
         """Apply another configuration from the next request on.
 
-        Raises what the first one would have raised; then the one before stays in force. What was
-        learned of models is kept, and so is the file that it is kept in.
+        Raises as for the first configuration, and then the previous one stays in force. What was
+        learned about models is kept, and so is the file for it.
         """
         self._read(config)
         self.engine.config = self.config
         self._prepare()
 
     def _prepare(self) -> None:
-        """Let formats open their stores, and log what is wrong; in threads, without waiting."""
+        """Make formats open their stores and log problems. They do so in threads; do not wait."""
         for dialect in dialects():
             if (work := dialect.prepare(self.config.policy_for(""))) is not None:
                 threading.Thread(target=_attempt, args=(work,), daemon=True).start()
 
     def drain(self, delay: float) -> None:
-        """Be no longer ready; begin no attempt that cannot end in `delay` plus `drain_seconds`."""
+        """Stop being ready. Begin no attempt that cannot end in `delay` plus `drain_seconds`."""
         self.ready = False
         self.engine.last_call = monotonic() + delay + self.table.drain_seconds - _LAST_ATTEMPT
 
@@ -162,7 +162,7 @@ class Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
-        elif scope["type"] == "websocket":  # denied before it is accepted
+        elif scope["type"] == "websocket":  # refuse it before it is accepted
             await receive()
             if "websocket.http.response" in scope.get("extensions", {}):
                 await send({"type": "websocket.http.response.start", "status": 426, "headers": []})
@@ -194,7 +194,7 @@ class Gateway:
         self._transports.clear()
 
     async def _exchange(self, scope: Scope, caller: Caller) -> None:
-        """Answer one request, whatever happens."""
+        """Answer one request, even if errors happen."""
         dialect = ""
         try:
             token, name, rest = _route(scope)
@@ -227,12 +227,12 @@ class Gateway:
                 logger.exception("internal error: the gateway answered 500")
                 sent = GatewayError(500, "internal error of the gateway; see its log")
             if not caller.started:
-                closes = sent.status in _CLOSING and not caller.unread  # else `start` says so
+                closes = sent.status in _CLOSING and not caller.unread  # else `start` does so
                 close = [(b"connection", b"close")] if closes else []
                 await caller.answer(sent.status, error_body(dialect, sent), *close, *sent.headers)
 
     def _unknown(self, name: str, rest: str) -> str:
-        """Return the message for a path whose first segment is no upstream."""
+        """Return the message for a path with a first segment that is no upstream."""
         first, *others = self.table.upstreams
         paths = ", ".join(f"/{each}" for each in (first, *others))
         if name in _VERSIONS:
@@ -265,7 +265,7 @@ class Gateway:
     # --- to an upstream ------------------------------------------------------------------------
 
     async def _pass(self, caller: Caller, scope: Scope, upstream: Upstream, rest: str) -> None:
-        """Relay a request, or heal its answer."""
+        """Relay a request, or complete its answer."""
         if caller.named.get(b"upgrade", b"").lower() == b"websocket":
             raise GatewayError(426, "WebSockets are not supported; use HTTP")
         if sum(len(name) + len(value) for name, value in caller.headers) > _MOST_HEADERS:
@@ -287,7 +287,7 @@ class Gateway:
             if b"transfer-encoding" in caller.named:
                 headers.append((b"transfer-encoding", b"chunked"))
             with contextlib.ExitStack() as under_way:
-                # A half-sent body holds no place.
+                # A request counts only after its body has arrived.
                 caller.when_read = lambda: under_way.enter_context(self.room.stream(full=True))
                 under_way.callback(setattr, caller, "when_read", None)
                 if not caller.unread:
@@ -323,7 +323,7 @@ class Gateway:
 
 
 def _attempt(work: Callable[[], object]) -> None:
-    with contextlib.suppress(Exception):  # it has logged its failure
+    with contextlib.suppress(Exception):  # it has already logged its failure
         work()
 
 
@@ -349,14 +349,14 @@ def _check_framing(caller: Caller) -> None:
 
 
 def _route(scope: Scope) -> tuple[bytes, str, str]:
-    """Return the token in the path, or b"", the first segment after it, and the rest unchanged.
+    """Return the path's token (b"": none), the first segment after it, and the unchanged rest.
 
     Raises `GatewayError` for a path that another server might read differently.
     """
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
     path = raw.decode("latin-1")
     root, outer = (quote(scope.get(key, ""), _SAFE) for key in ("root_path", "app_root_path"))
-    # A proxy may have removed the outer prefix; then only the mount's own is in the path.
+    # A proxy may have removed the outer prefix. Then only the mount's own is in the path.
     path = path.removeprefix(root if path.startswith(root) else root.removeprefix(outer))
     if not re.fullmatch(r"/[!-~]*", path) or "#" in path or _DOT_SEGMENTS.search(unquote(path)):
         message = "the path has dot segments or invalid characters; send a plain path"

@@ -1,4 +1,4 @@
-"""One ASGI request: its headers and body, whether the caller is still there, the answer."""
+"""One ASGI request: its headers, its body, its answer, and whether the caller has left."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 LARGEST = 64 << 20
-"""The most bytes of a body that is read as a whole; one that is passed on has no limit."""
+"""The most bytes of a body that is read completely. A body that is passed on has no limit."""
 _PACE = 1 << 16
-"""Bytes of a body that give its caller another second."""
+"""For this many bytes of a body, its caller gets another second."""
 _LINGER = 5.0
-"""Seconds for which the rest of a refused body is read and dropped, so that the answer arrives."""
+"""Seconds for which a refused body is read further and dropped, so that the answer arrives."""
 
 _HOP_BY_HOP = frozenset(
     {
@@ -33,7 +33,7 @@ _HOP_BY_HOP = frozenset(
 
 
 def end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """Return the headers that are passed on: names in small letters, order and repetitions kept."""
+    """Return the headers to pass on, with lowercase names, in order and with repetitions."""
     lowered = [(name.lower(), value) for name, value in headers]
     dropped = _HOP_BY_HOP
     for name, value in lowered:
@@ -43,24 +43,24 @@ def end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
 
 
 class GoneError(Exception):
-    """The caller left before its whole request had come."""
+    """The caller left before its complete request had arrived."""
 
 
 class Caller:
-    """Whoever sent one request: what it sends, and what it is sent."""
+    """The sender of one request: what it sends, and what is sent to it."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, room: Room) -> None:
-        # White space around a value is no part of it (RFC 9110, 5.5).
+        # White space around a value is not part of it (RFC 9110, 5.5).
         self.headers: Headers = [(bytes(k), bytes(v).strip(b" \t")) for k, v in scope["headers"]]
         self.named = dict(self.headers)
-        """The headers by name; of a repeated one the last."""
+        """The headers by name. For a repeated one, the last."""
         self.started = False
         """Whether status and headers have been sent."""
         self.phase = "request"
-        """`request`: the request is not complete yet; `waiting`: nothing was sent of the answer's
-        body yet; `answer`: some of it was."""
+        """`request`: the request is not complete yet. `waiting`: no part of the answer's body was
+        sent yet. `answer`: a part of it was sent."""
         self.seconds = 0.0
-        """Seconds that it took to receive what was sent of the answer."""
+        """Seconds that the caller took to receive the sent part of the answer."""
         self.gone = False
         """Whether the caller left before the answer's end."""
         self._receive = receive
@@ -74,16 +74,16 @@ class Caller:
         )
         self._all_read = asyncio.Event()
         self.when_read: Callable[[], object] | None = None
-        """Called once the whole body has arrived."""
+        """Called when the complete body has arrived."""
         if not self._has_body:
             self._read()
 
-    # --- what came -----------------------------------------------------------------------------
+    # --- the request ---------------------------------------------------------------------------
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the body as it comes. Raises `GoneError`, and a `GatewayError` for a slow one.
+        """Yield the body as it arrives. Raises `GoneError`, and a `GatewayError` for a slow one.
 
-        Its time is the time that was spent on waiting for it here.
+        Only the time that is spent waiting here counts.
         """
         has_more, left, grace, counted = self._has_body, self._room.table.body_seconds, GRACE, False
         loop = asyncio.get_running_loop()
@@ -121,9 +121,9 @@ class Caller:
                 self._room.wait_no_more(self.address)
 
     def _wait(self) -> bool:
-        """Count as waiting; raises a `GatewayError` if too many of this address do.
+        """Count as waiting. Raises a `GatewayError` if too many of this address are waiting.
 
-        `False`: it does not count, for its socket has no addresses.
+        `False`: it does not count, because its socket has no addresses.
         """
         if not self.address:
             return False
@@ -143,7 +143,7 @@ class Caller:
             self.phase = "waiting"
 
     async def body(self, lease: Lease) -> bytes:
-        """Return all of it, held by `lease`.
+        """Return the complete body; `lease` counts its bytes.
 
         Raises `GoneError`, and a `GatewayError` for a body that is slow or larger than `LARGEST`.
         """
@@ -158,9 +158,9 @@ class Caller:
         return b"".join(chunks)
 
     async def attend(self, work: Coroutine[Any, Any, None]) -> None:
-        """Await the work; cancel it as soon as the caller has left.
+        """Await the work; cancel it when the caller leaves.
 
-        Nothing else would notice that: a server reports it only through `receive`.
+        Nothing else would notice that, because a server reports it only through `receive`.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -183,22 +183,22 @@ class Caller:
             self.gone = True
             task.cancel()
 
-    # --- what goes back ------------------------------------------------------------------------
+    # --- the answer ----------------------------------------------------------------------------
 
     @property
     def unread(self) -> bool:
-        """Whether more of the request may come."""
+        """Whether more of the request may arrive."""
         return not self._all_read.is_set()
 
     async def start(self, status: int, headers: Headers) -> None:
-        """Send status and headers; close the connection after an answer to half a request."""
+        """Send status and headers. Close the connection after an answer to half a request."""
         self.started = True
         if self.unread:
             headers = [*headers, (b"connection", b"close")]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def write(self, data: bytes, *, beat: bool = False) -> None:
-        """Send bytes of the body; wait for a caller that reads slowly.
+        """Send bytes of the body, and wait for a caller that reads slowly.
 
         `beat`: it is a keep-alive, which counts neither for `phase` nor for `seconds`.
         """
@@ -221,10 +221,10 @@ class Caller:
         *more: tuple[bytes, bytes],
         kind: bytes = b"application/json",
     ) -> None:
-        """Send status, headers and a body that is complete; `kind`: its content type."""
+        """Send status, headers and a complete body. `kind`: its content type."""
         length = str(len(data)).encode()
         await self.start(status, [(b"content-type", kind), (b"content-length", length), *more])
-        # Who still sends would meet a closed connection before it reads the answer.
+        # A caller that is still sending would meet a closed connection before it reads the answer.
         if self.unread and status != 408 and b"expect" not in self.named:
             await self.write(data)
             with contextlib.suppress(GoneError, GatewayError, TimeoutError):

@@ -1,4 +1,4 @@
-"""The gateway's own errors, in the shape of the caller's wire format."""
+"""The gateway's own errors, in the form of the caller's wire format."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from continuation.types import Json
 
 
 class GatewayError(Exception):
-    """Sent in place of the upstream's answer; the message states what is wrong, and the remedy."""
+    """Sent instead of the upstream's answer. The message says what is wrong, and the remedy."""
 
     def __init__(self, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:
         super().__init__(message)
         self.status = status
         self.headers = headers
-        """Headers to send besides those of the body."""
+        """Headers to send in addition to those of the body."""
 
 
 def error_body(dialect: str, error: GatewayError) -> bytes:
     """Return an error as JSON, in the form that the SDKs of a dialect read.
 
-    `dialect`: its name, or that of an upstream's dialect; one that is unknown gets a plain form.
+    `dialect`: its name, or that of an upstream's dialect. An unknown one gets a plain form.
     """
     return json.dumps(_document(_shape(dialect), error)).encode()
 
 
 def error_event(dialect: str, error: GatewayError) -> bytes:
-    """Return an error as an event, in the form at which the SDKs of a dialect raise."""
+    """Return an error as an event, in the form for which the SDKs of a dialect raise."""
     shape = shapes()[dialect]
     return shape.error_event(_document(shape, error))
 

@@ -1,7 +1,7 @@
-"""What Prometheus reads at `/metrics`: counted from turns' events. Never text, never keys.
+"""Metrics for Prometheus at `/metrics`, counted from the events of turns. No text, no keys.
 
-A name that comes from a caller or a provider is a label only if it is among the first hundred of
-its kind: new model names in each request would otherwise fill our memory, and that of Prometheus.
+A name from a caller or a provider is a label only if it is among the first hundred of its kind.
+Otherwise new model names in each request would fill our memory, and that of Prometheus.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from continuation.reports.report import ChainStore, Event, Finished, Report
 
 MOST_SERIES = 1_000
-"""How many combinations of labels the turns have; later ones have the model and reason "other"."""
+"""The most combinations of labels of turns. Later ones have the model and reason "other"."""
 MOST = 100
-"""How many names of each kind are labels; the label of all others is "other"."""
+"""How many names of each kind are labels. The label of all others is "other"."""
 _MAX_LENGTH = 100
 _NUMBER = re.compile(r"(?<!status )\b\d[\d,.]*")
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
@@ -25,7 +25,7 @@ _OWN_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5
 
 
 class LabelValues:
-    """The values that one label may have: the first hundred that came."""
+    """The values that one label may have: the first hundred."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
@@ -41,12 +41,12 @@ class LabelValues:
 
 
 class Metrics:
-    """The metrics of one gateway, in a registry of its own."""
+    """The metrics of one gateway, in its own registry."""
 
     content_type: ClassVar[bytes] = b"text/plain; version=0.0.4; charset=utf-8"
 
     def __init__(self, streams: Callable[[], float]) -> None:
-        """Begin with nothing. `streams`: returns how many answers are under way."""
+        """Begin with nothing. `streams`: returns how many answers are running."""
         self._registry = registry = CollectorRegistry()
         self._series: set[tuple[str, ...]] = set()
         self._models, self._reasons, self._stops = LabelValues(), LabelValues(), LabelValues()
@@ -59,6 +59,9 @@ class Metrics:
             return Histogram(name, help_, [label], registry=registry, buckets=buckets)
 
         self._turns = counter("turns", "Finished turns", "dialect", "model", "outcome", "reason")
+        self._endings = counter(
+            "endings", "How the answers of finished turns ended", "ending", "outcome"
+        )
         self._attempts = counter(
             "attempts", "Requests sent to upstreams for finished turns", "mode", "stop_reason"
         )
@@ -104,7 +107,7 @@ class Metrics:
                 self._store_errors.labels(event.operation).inc()
 
     def _ended(self, report: Report) -> None:
-        # Reasons are our own texts; the limits that some contain would make too many labels.
+        # Reasons are our own texts. The limits in some of them would make too many labels.
         reason = self._reasons.label(_NUMBER.sub("N", report.reason or ""))
         model = self._models.label(report.model)
         series = report.dialect, model, report.outcome, reason
@@ -112,6 +115,7 @@ class Metrics:
             series = report.dialect, "other", report.outcome, "other"
         self._series.add(series)
         self._turns.labels(*series).inc()
+        self._endings.labels(report.ending or "unknown", report.outcome).inc()
         held = 0.0
         for attempt in report.attempts:
             stop = self._stops.label(attempt.stop or attempt.error)

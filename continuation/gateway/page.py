@@ -1,8 +1,9 @@
-"""The page at `/`, and the state that it asks for every second.
+"""The page at `/`, and the state that it requests every second.
 
-One file without a build step that loads nothing from elsewhere: its content security policy names
-the hashes of its one script and its one style. It polls, because an endless stream would hold up a
-gateway that drains. It draws the turns itself, for those under way grow from poll to poll.
+The page is one file without a build step. It loads nothing from elsewhere: its content security
+policy names the hashes of its only script and its only style. It polls, because an endless stream
+would delay a gateway that drains. It draws the turns itself, because running ones grow from poll to
+poll.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 from continuation.gateway.caller import Caller, Headers
 from continuation.gateway.turns import GOOD, Ended, Turns
 from continuation.ledger import Attempt
-from continuation.reports.account import remedy, summary, why
+from continuation.reports.account import summary, why
 from continuation.reports.report import SeamReport
 from continuation.reports.timeline import rows
 
@@ -27,7 +28,7 @@ _HTML = files("continuation.gateway").joinpath("page.html").read_bytes()
 
 
 def _hash(tag: bytes) -> str:
-    """Return the content security policy's source for the page's one element with this tag."""
+    """Return the content security policy's source for the page's only element with this tag."""
     (content,) = re.findall(rb"<%s>(.*?)</%s>" % (tag, tag), _HTML, re.DOTALL)
     return f"'sha256-{b64encode(sha256(content).digest()).decode()}'"
 
@@ -59,7 +60,7 @@ async def show_state(caller: Caller, turns: Turns) -> None:
 
 
 def state(turns: Turns) -> dict[str, Any]:
-    """Return what the page shows: turns under way, the last that ended, and the last hour."""
+    """Return what the page shows: running turns, the last ended turns, and the last hour."""
     live = [
         {
             **_timeline(name, upstream, recorder.ledger.so_far, recorder.seams),
@@ -86,7 +87,8 @@ def state(turns: Turns) -> dict[str, Any]:
                 "outcome": turn.report.outcome,
                 "reason": why(turn.report),
                 "message": turns.messages.get(turn.name),
-                "remedy": remedy(turn.report),
+                "ending": turn.report.ending,
+                "remedy": turn.report.remedy,
             }
             for count, turn in reversed(turns.failures.values())
         ],

@@ -1,4 +1,4 @@
-"""Requests that no dialect claims: passed on unchanged, in both directions, as they come."""
+"""Relays requests that no dialect claims, unchanged, in both directions, as they arrive."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from continuation.gateway.errors import GatewayError
 
 
 def failed(error: Exception) -> GatewayError:
-    """Return the error for an upstream that was not reached, or broke off before its answer."""
+    """Return the error for an upstream that cannot be reached or broke off before its answer."""
     if isinstance(error, TooLargeError):
         return GatewayError(502, f"{error}: see max_event_bytes and max_body_bytes of [gateway]")
     if isinstance(error, httpx2.TimeoutException):
@@ -24,12 +24,12 @@ def failed(error: Exception) -> GatewayError:
 
 
 class _Upload(httpx2.AsyncByteStream):
-    """The caller's body, passed on as it comes."""
+    """The caller's body, passed on as it arrives."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
         self.error: GatewayError | None = None
-        """Why the rest of the body is not read; a transport would hide it."""
+        """Why the rest of the body is not read. A transport would hide this error."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
@@ -48,7 +48,7 @@ async def relay(
     headers: Headers,
     extensions: Mapping[str, Any],
 ) -> None:
-    """Send the caller's request on, and the response back. Raises `GatewayError`."""
+    """Pass the caller's request on, and the response back. Raises `GatewayError`."""
     host, upload = (b"host", url.netloc), _Upload(caller)
     request = httpx2.Request(
         method, url, headers=[host, *headers], stream=upload, extensions=dict(extensions)
@@ -65,12 +65,12 @@ async def relay(
 
 
 async def hand_over(caller: Caller, response: httpx2.Response, extra: Headers) -> None:
-    """Send a response back as it comes. If it breaks off, it breaks off for the caller too."""
+    """Send a response back as it arrives. If it breaks off, it breaks off for the caller too."""
     try:
         headers = end_to_end(response.headers.raw)
-        if response.status_code == 304:  # a length makes the server wait for a body
+        if response.status_code == 304:  # with a length, the server would wait for a body
             headers = [item for item in headers if item[0] != b"content-length"]
-        if response.is_closed:  # it was read: its content is here, decoded
+        if response.is_closed:  # it was read, so its content is decoded
             body_headers = (b"content-encoding", b"content-length")
             headers = [item for item in headers if item[0] not in body_headers]
             headers.append((b"content-length", str(len(response.content)).encode()))

@@ -1,7 +1,7 @@
-"""Half-written answers, for clients that come back with the same request (`[gateway] journal`).
+"""Half-written answers, for clients that repeat their request (`[gateway] journal`).
 
-A client is identified by the credentials in its request, and by nothing else: one with other
-credentials never gets what another was given. If the journal fails, answers are sent, not kept.
+Only the credentials in its request identify a client. So a client never gets an answer of a client
+with other credentials. If the journal fails, answers are sent but not kept.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("continuation")
 
 _LEASE_WAIT: Final = 0.5
-"""Seconds to wait while the same request is being answered: its client may have just left."""
+"""Seconds to wait while the same request is being answered. Its client may have just left."""
 _WAIT: Final = 2.0
-"""Seconds that a turn waits for the journal; then it is answered without."""
+"""Seconds that a turn waits for the journal. Then it is answered without it."""
 _RETRY_AFTER: Final = 10.0
-"""Seconds for which a journal that was out of reach is not opened again."""
+"""Seconds for which an unreachable journal is not opened again."""
 _EXPIRE_EVERY: Final = 60.0
 """Seconds between two removals of answers that no client has resumed."""
 
@@ -41,17 +41,17 @@ _EXPIRE_EVERY: Final = 60.0
 def digest(*parts: bytes) -> str:
     """Return a digest of client, URL and request."""
     hasher = blake2b(digest_size=20)
-    for each in parts:  # the lengths keep ("ab", "c") and ("a", "bc") apart
+    for each in parts:  # the lengths distinguish ("ab", "c") from ("a", "bc")
         hasher.update(len(each).to_bytes(8, "big") + each)
     return hasher.hexdigest()
 
 
 class Resumed:
-    """Keeps what clients were given of answers that have not ended."""
+    """Keeps the delivered parts of answers that have not ended."""
 
     def __init__(self) -> None:
         self._not_before = self._expired = self._had = float("-inf")
-        # A pool of its own: a silent store must not take all the gateway's other threads.
+        # A separate pool, so that a silent store cannot block all other threads of the gateway.
         self._pool = ThreadPoolExecutor(8, "gateway-journal")
 
     @asynccontextmanager
@@ -60,10 +60,10 @@ class Resumed:
     ) -> AsyncGenerator[TurnLog | None]:
         """Keep a streamed turn while it runs, and continue one that was interrupted.
 
-        Yields the turn's log; `None`: it is not kept.
+        Yield the turn's log; `None`: it is not kept.
         """
         journal: HalfTurn | None = None
-        # Unless asked for events, Gemini streams one JSON array, of which no part can be resumed.
+        # Without a request for events, Gemini streams one JSON array, which cannot be resumed.
         events = not url.path.endswith(":streamGenerateContent") or b"alt=sse" in url.query
         if table.journal and events and turn.asked is not None and turn.asked[1].streamed:
             journal = await self._opened(table, digest)
@@ -77,7 +77,7 @@ class Resumed:
                 await anyio.to_thread.run_sync(journal.close)
 
     async def has(self, table: GatewayTable, digest: str) -> bool:
-        """Whether a half-written answer is kept; `False` also if the journal does not say so."""
+        """Whether a half-written answer is kept; `False` also if the journal does not reply."""
         if not table.journal or time.monotonic() < self._not_before:
             return False
 
@@ -94,7 +94,7 @@ class Resumed:
             return False
 
     async def _opened(self, table: GatewayTable, digest: str) -> HalfTurn | None:
-        """Open a session in a thread; `None`: it did not open within `_WAIT`, or not at all."""
+        """Open a session in a thread; `None`: it failed, or took longer than `_WAIT`."""
         if time.monotonic() < self._not_before:
             return None
         opening = self._pool.submit(self._open, table, digest)
@@ -102,7 +102,7 @@ class Resumed:
             async with asyncio.timeout(_WAIT):
                 return await asyncio.shield(asyncio.wrap_future(opening))
         except TimeoutError:
-            if time.monotonic() > self._had + _WAIT:  # others were not opened either
+            if time.monotonic() > self._had + _WAIT:  # others could not be opened either
                 self._unavailable(f"it did not answer in {_WAIT:.0f} s")
         except BaseException:
             opening.add_done_callback(_close_late)
@@ -112,7 +112,7 @@ class Resumed:
 
     def _unavailable(self, reason: object) -> None:
         now = time.monotonic()
-        if now >= self._not_before:  # logged once for all that wait
+        if now >= self._not_before:  # log it once for all that wait
             logger.warning("%s", line("gateway journal unavailable", reason=reason))
         self._not_before = now + _RETRY_AFTER
 

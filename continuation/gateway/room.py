@@ -1,4 +1,4 @@
-"""What all requests together may hold: bytes in memory, and connections that send no request."""
+"""Limits for all requests together: bytes in memory, and connections without a request."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from continuation.config.gateway import GatewayTable
 from continuation.gateway.errors import GatewayError
 
 GRACE = 1.0
-"""Seconds for which nobody counts as waiting: most requests arrive at once."""
+"""Seconds before a connection counts as waiting. Most requests arrive at once."""
 _VALUE = 64
-"""Bytes that a decoded JSON value takes, roughly."""
+"""Approximate bytes of a decoded JSON value."""
 _COPIES = 3
-"""How often a body's text is in memory beside the body itself, roughly."""
+"""Approximate number of copies of a body's text in memory besides the body itself."""
 _LATER = b"retry-after", b"1"
 
 
 class Lease:
-    """The bytes that one request holds."""
+    """The bytes of memory that one request uses."""
 
     def __init__(self, room: Room) -> None:
         self._room = room
         self.held = 0
 
     def take(self, size: int) -> None:
-        """Hold more bytes; raises a `GatewayError` if there are too many in all."""
+        """Count more bytes. Raises a `GatewayError` if all requests use too many."""
         self._room.held += size
         self.held += size
         if self._room.held > self._room.table.max_held_bytes:
@@ -37,7 +37,7 @@ class Lease:
             raise GatewayError(503, message, _LATER)
 
     def take_parsed(self, size: int, values: int) -> None:
-        """Hold what a parsed body takes, and the bodies of later attempts; raises as `take` does.
+        """Count the memory of a parsed body and of later attempts' bodies. Raises as `take` does.
 
         `size`: its bytes; `values`: how many JSON values it has.
         """
@@ -45,7 +45,7 @@ class Lease:
 
 
 class Room:
-    """What is held and who waits, in one gateway."""
+    """The used bytes and the waiting connections of one gateway."""
 
     def __init__(self, table: GatewayTable) -> None:
         self.table = table
@@ -53,13 +53,13 @@ class Room:
         self.held = 0
         """Bytes of the bodies of all requests."""
         self.waiting = Counter[str]()
-        """By address, the connections that have been without a complete request for `GRACE`."""
+        """By address, the number of connections without a complete request for `GRACE`."""
         self.streams = 0
-        """Requests to upstreams that are under way: those whose bodies have arrived."""
+        """The number of running requests to upstreams. Their bodies have arrived."""
 
     @contextlib.contextmanager
     def lease(self) -> Generator[Lease]:
-        """Hold bytes until the block ends."""
+        """Count bytes until the block ends."""
         lease = Lease(self)
         try:
             yield lease
@@ -68,9 +68,9 @@ class Room:
 
     @contextlib.contextmanager
     def stream(self, *, full: bool = False) -> Generator[None]:
-        """Count a request as under way; raises a `GatewayError` if too many are.
+        """Count a request as running. Raises a `GatewayError` if too many are running.
 
-        `full`: also if too many are.
+        `full`: count it even then.
         """
         if not full:
             self.check_streams()
@@ -81,7 +81,7 @@ class Room:
             self.streams -= 1
 
     def check_streams(self) -> None:
-        """Raise a `GatewayError` if as many requests are under way as may be."""
+        """Raise a `GatewayError` if no further request may run."""
         if self.streams >= self.table.max_streams:
             message = (
                 f"{self.streams:,} requests are running, the maximum (max_streams); try again later"
@@ -89,14 +89,14 @@ class Room:
             raise GatewayError(503, message, _LATER)
 
     def wait(self, address: str) -> bool:
-        """Count a connection of an address as waiting; `False`: too many are, so it may not."""
+        """Count a connection of an address as waiting; `False`: too many are waiting already."""
         if self.waiting[address] >= self.table.max_waiting:
             return False
         self.waiting[address] += 1
         return True
 
     def wait_no_more(self, address: str) -> None:
-        """Count a connection as waiting no more."""
+        """Stop counting a connection as waiting."""
         self.waiting[address] -= 1
         if self.waiting[address] <= 0:
             del self.waiting[address]

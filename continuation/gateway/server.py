@@ -1,4 +1,4 @@
-"""How uvicorn is to serve the gateway, and how it stops."""
+"""How uvicorn serves the gateway, and how it stops."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from continuation.gateway.room import GRACE, Room
 logger = logging.getLogger("continuation")
 
 LISTEN_SECONDS = 5.0
-"""Seconds that a draining gateway still listens, until load balancers see that it is not ready."""
+"""Seconds that a draining gateway still listens, so that load balancers see it is not ready."""
 _CANCEL_SECONDS = 5.0
-"""Seconds that a cancelled request has to close its connections in."""
+"""Seconds in which a cancelled request must close its connections."""
 _HEAD_SECONDS = 10.0
-"""Seconds that a request's head may take to come."""
+"""Seconds in which a request's head must arrive."""
 _MOST_HEAD = 1 << 17
-"""The most bytes of a head; the application refuses smaller ones that are still too large."""
+"""The most bytes of a head. The application itself refuses smaller ones that are too large."""
 _SLOW = "408 Request Timeout", "the headers took too long to arrive; send them without pauses"
 _LARGE = "431 Request Header Fields Too Large", "the headers are too large; send fewer"
 _CROWDED = (
@@ -45,7 +45,7 @@ _BAD = (
 
 
 class _ClosedAtItsEnd(RequestResponseCycle):
-    """An answer to HTTP/1.0, which has no chunks: without a length the connection's end ends it."""
+    """An answer to HTTP/1.0, without chunks. If it has no length, the connection's end ends it."""
 
     async def send(self, message: Any) -> None:
         if message["type"] == "http.response.start":
@@ -61,17 +61,17 @@ class _ClosedAtItsEnd(RequestResponseCycle):
 
 
 class _Protocol(HttpToolsProtocol):
-    """HTTP as uvicorn reads it; trailers are ignored, and errors have the caller's format."""
+    """HTTP as uvicorn reads it. Trailers are ignored, and errors have the caller's format."""
 
     _timer: asyncio.TimerHandle | None = None
     _head = 0
     """Bytes of the head that is being read."""
     _grace: asyncio.TimerHandle | None = None
-    """Until it ends, a connection without a request does not count as waiting."""
+    """The timer after which a connection without a request counts as waiting."""
     _waits = False
     _in_head = False
     _raw = b""
-    """What came last: at least the head that is being read."""
+    """The last bytes that arrived: at least the head that is being read."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -143,12 +143,12 @@ class _Protocol(HttpToolsProtocol):
         self._end_wait()  # from here on the application counts it
         super().on_headers_complete()
         if self.scope["http_version"] == "1.0":
-            # uvicorn has made it, and would send chunks; it has not run yet.
+            # uvicorn has made this cycle, and it would send chunks. It has not run yet.
             self.cycle.__class__ = _ClosedAtItsEnd
-        self.headers = []  # what comes from here on are trailers
+        self.headers = []  # later headers are trailers
 
     def _check_request_line(self) -> None:
-        """Raise `ValueError` unless the line is as it should be: the parser takes more spaces."""
+        """Raise `ValueError` for an invalid request line. The parser accepts additional spaces."""
         assert self.parser is not None
         method, version = self.parser.get_method(), self.parser.get_http_version()
         line = b"%b %b HTTP/%b" % (method, self.url, version.encode())
@@ -160,7 +160,7 @@ class _Protocol(HttpToolsProtocol):
         self._refuse(*_BAD)
 
     def _refuse(self, status: str, message: str) -> None:
-        """Answer an invalid request, and close; a client that sent no byte gets no answer."""
+        """Answer an invalid request, and close. A client that sent no byte gets no answer."""
         assert isinstance(self.config.app, Gateway)
         silent = not self._head and (self._timer is not None or self._grace is not None)
         self._end_head()
@@ -188,9 +188,9 @@ def _not_cancelled(record: logging.LogRecord) -> bool:
 class Server(uvicorn.Server):
     """Serves a gateway until a signal stops it.
 
-    SIGTERM: it is no longer ready, listens for another `LISTEN_SECONDS`, and lets requests under
-    way end; a second one stops it at once. SIGINT: the same without `LISTEN_SECONDS`. SIGHUP: the
-    configuration that `reread` returns holds from then on; if it raises, the former one stays.
+    SIGTERM: it is no longer ready, listens for another `LISTEN_SECONDS`, and lets running requests
+    end. A second SIGTERM stops it at once. SIGINT: the same without `LISTEN_SECONDS`. SIGHUP: the
+    configuration that `reread` returns applies from then on. If `reread` raises, the old one stays.
     """
 
     def __init__(self, gateway: Gateway, reread: Callable[[], Config] | None = None) -> None:
@@ -228,7 +228,7 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let requests under way end; those that last too long are cancelled and waited for."""
+        """Let running requests end. Cancel those that last too long, and wait for them."""
         if self._leaving == math.inf:
             self._gateway.drain(0)
         seconds = math.ceil(self._gateway.table.drain_seconds)
@@ -248,7 +248,7 @@ class Server(uvicorn.Server):
 def settings(gateway: Gateway) -> uvicorn.Config:
     """Return the settings for `uvicorn.Server`.
 
-    The provider's `server` and `date` headers are passed on: uvicorn adds none of its own.
+    The provider's `server` and `date` headers are passed on, so uvicorn adds none.
     """
     return uvicorn.Config(
         gateway,

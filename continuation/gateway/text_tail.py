@@ -1,4 +1,4 @@
-"""The end of the text that a caller is given, for the page, where that may show content."""
+"""The end of the text that a caller receives, for the page, if that may show content."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from continuation.types import Json
 from continuation.wire.json_values import as_json, as_text
 
 _MAX_CHARACTERS = 400
-"""How many characters of it are kept."""
+"""How many characters of the text are kept."""
 _MAX_UNREAD = 1 << 16
-"""Bytes that wait unread until the page asks for the text; more are read at once."""
+"""So many bytes can wait unread until the page requests the text. More are read at once."""
 
 
 class TextTail:
     """Reads one stream as it is sent to the caller."""
 
     def __init__(self, codec: WireCodec) -> None:
-        """Begin; `codec`: that of the stream's format."""
+        """Begin. `codec`: that of the stream's format."""
         self._given = Given(codec, framed=False)
         self._chunks: list[bytes] = []
         self._size = 0
         self._end = ""
 
     def give(self, chunk: bytes) -> None:
-        """Take bytes that the caller gets."""
+        """Take bytes that the caller receives."""
         self._chunks.append(chunk)
         self._size += len(chunk)
         if self._size > _MAX_UNREAD:

@@ -1,4 +1,4 @@
-"""A request that a dialect claims: its answer passes through the engine, and is kept alive."""
+"""A request that a dialect claims. Its answer passes through the engine, with keep-alives."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 
 
 class _TimedStream(httpx2.AsyncByteStream):
-    """An upstream's bytes; the time spent on waiting for them is added to the turn's `waited`."""
+    """An upstream's bytes. The time spent waiting for them is added to the turn's `waited`."""
 
     def __init__(self, turn: GatewayTurn, stream: httpx2.AsyncByteStream) -> None:
         self._turn, self._stream = turn, stream
@@ -88,14 +88,14 @@ class GatewayTurn:
         """Status and headers of the answer, while they wait for the first byte of a JSON body."""
         self._streamed = False
         self._gathers = False
-        """Whether the caller gets a stream as a body."""
+        """Whether a stream is delivered as a body."""
         self._opening = b""
-        """The first event with data that the caller was sent; empty until then."""
+        """The first event with data that was sent to the caller; empty until then."""
         self._tail = b""
-        """The last bytes of the body that the caller was sent."""
+        """The last bytes of the body that were sent to the caller."""
         self._text_tail: TextTail | None = None
         self.waited = 0.0
-        """Seconds spent on waiting for the upstream, between attempts, and on a store."""
+        """Seconds spent waiting for the upstream, between attempts, and for a store."""
 
     async def run(
         self,
@@ -123,7 +123,7 @@ class GatewayTurn:
         raw: bytes,
         lease: Lease,
     ) -> None:
-        """Answer a request whose body has arrived."""
+        """Answer a request after its body has arrived."""
         gateway, override = self._gateway, self._override()
         most = int(gateway.table.max_json_values)
         values = await gateway.aside(len(raw), lambda: count_values(raw, most))
@@ -147,7 +147,7 @@ class GatewayTurn:
         began = perf_counter()
         turn_header = (TURN_HEADER, name.encode())
         try:
-            # An answer must be readable to be healed: no encoding that we might not know.
+            # To complete an answer, we must be able to read it, so allow no unknown encoding.
             headers = [_ENCODING if h[0] == _ENCODING[0] else h for h in headers]
             if _ENCODING not in headers:
                 headers.append(_ENCODING)
@@ -188,7 +188,7 @@ class GatewayTurn:
                 )
 
     def _override(self) -> Mapping[str, Any]:
-        """Return the policies in the request's `x-continuation` header; raises `GatewayError`."""
+        """Return the policies in the request's `x-continuation` header. Raises `GatewayError`."""
         header = self._caller.named.get(HEADER.encode())
         try:
             check_names(self._caller.headers)
@@ -215,7 +215,7 @@ class GatewayTurn:
             raise GatewayError(400, message)
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
-        """Send an attempt; a later one keeps the caller's bytes as far as the JSON is the same."""
+        """Send an attempt. A later one keeps the caller's bytes wherever the JSON is equal."""
         if request is not self._request and request.method == "POST":
             before, after = self._request.content, request.content
             keep = partial(verbatim.keep_bytes, before, after)
@@ -249,7 +249,7 @@ class GatewayTurn:
         key = await gateway.aside(size, partial(self._digest, asked[1]))
         turn, request = self._turn, self._request
         if not asked[1].streamed and await gateway.resumed.has(table, key):
-            # A client whose stream broke off asks for a body: it gets one, made of that stream.
+            # After a broken stream, the client requests a body. Make it from that stream.
             self._request = await gateway.aside(size, partial(as_stream, request, gateway.engine))
             self._turn = await gateway.aside(size, partial(self._begin, self._request))
             self._gathers = True
@@ -260,9 +260,9 @@ class GatewayTurn:
             await self._heal_recorded(turn_header, log)
 
     def _digest(self, request: ProviderRequest) -> str:
-        """Return a digest of caller and request: no other caller gets what this one was given.
+        """Return a digest of caller and request, so that no other caller gets this answer.
 
-        It does not depend on the order of keys, and not on whether the answer is streamed.
+        It depends neither on the order of keys, nor on whether the answer is streamed.
         """
         headers = self._caller.headers
         credentials = sorted(b"%b: %b" % item for item in headers if item[0] in CREDENTIALS)
@@ -314,7 +314,7 @@ class GatewayTurn:
     async def _gathered(
         self, stream: httpx2.AsyncByteStream, log: TurnLog | None
     ) -> AsyncIterator[bytes]:
-        """Yield the answer that a stream amounts to as a JSON body; raises if it has no end."""
+        """Yield a stream's answer as a JSON body. Raises if the answer has no end."""
         async for _ in stream:
             pass
         body = None if log is None else await anyio.to_thread.run_sync(log.answer)
@@ -323,11 +323,11 @@ class GatewayTurn:
         yield body
 
     async def _answer(self, stream: AsyncIterable[bytes], pulse: Pulse) -> None:
-        """Send what the engine yields, as it comes."""
+        """Send the bytes of the engine as they arrive."""
         caller = self._caller
         try:
             async for chunk in stream:
-                if not chunk:  # whether it goes out as it came is not known yet
+                if not chunk:  # not known yet whether the answer is delivered unchanged
                     continue
                 if pulse.beating is not None:
                     await pulse.beating
@@ -349,7 +349,7 @@ class GatewayTurn:
         await caller.end()
 
     async def _break_off(self, error: Exception) -> None:
-        """Break off as the upstream did: with an end, the answer would pass for whole."""
+        """Break off as the upstream did. With an end, the answer would look complete."""
         if not self._caller.started:
             raise failed(error) from error
         if isinstance(error, TooLargeError) and self._streamed and self._between_events:
@@ -394,7 +394,7 @@ class GatewayTurn:
 
 
 def _first_event(chunk: bytes) -> bytes:
-    """Return the first event with data, or b""; the engine's chunks end where events end."""
+    """Return the first event with data, or b"". The engine's chunks end where events end."""
     data = chunk.find(b"data:")
     if data < 0:
         return b""

@@ -19,15 +19,15 @@ from continuation.types import Outcome
 logger = logging.getLogger("continuation.turns")
 
 MOST = 10_000
-"""How many turns are kept; then the oldest is removed."""
+"""How many turns are kept. Then the oldest is removed."""
 MOST_BYTES = 64 << 20
-"""How many bytes the reports of these turns take at most, compressed."""
+"""The most bytes of these turns' compressed reports."""
 
 
 SHOWN = 20
 """How many ended turns, and how many failures, the page shows."""
 _MOST_CHARACTERS = 400
-"""Characters of what a provider said."""
+"""The most characters of a provider's message."""
 GOOD = frozenset({Outcome.COMPLETE, Outcome.HEALED, Outcome.UNTOUCHED})
 
 
@@ -35,7 +35,7 @@ class Ended(NamedTuple):
     """A turn that has ended."""
 
     at: float
-    """When, in seconds since 1970."""
+    """Its end, in seconds since 1970."""
     name: str
     upstream: str
     report: Report
@@ -47,20 +47,20 @@ def _plain(value: Any) -> dict[str, Any]:
 
 
 class Turns:
-    """The reports of the last turns, compressed: never text, never keys."""
+    """The compressed reports of the last turns. They have no text and no keys."""
 
     def __init__(self, metrics: Metrics) -> None:
-        """Begin; `metrics` counts each turn as well."""
+        """Begin. `metrics` also counts each turn."""
         self.live: dict[str, tuple[str, Recorder]] = {}
-        """The turns under way, by their ids: upstream, and what is known so far."""
+        """The running turns, by id: upstream, and what is known so far."""
         self.texts: dict[str, Callable[[], str]] = {}
-        """By id, what returns the end of a turn's text, where that may be shown."""
+        """By id, a function that returns the end of a turn's text, if that may be shown."""
         self.ended: deque[Ended] = deque(maxlen=SHOWN)
         """The last turns that ended."""
         self.failures: OrderedDict[tuple[object, ...], tuple[int, Ended]] = OrderedDict()
-        """The last turns whose outcome is not `GOOD`: of equal ones how many, and the last."""
+        """The last turns with an outcome not in `GOOD`. Of equal ones: their number, the last."""
         self.messages: dict[str, str] = {}
-        """By id, the beginning of a provider's words about a refused request, if they are shown."""
+        """By id, the beginning of a provider's message about a refused request, if it is shown."""
         self._minutes: deque[tuple[int, Counter[str]]] = deque(maxlen=60)
         self._reports: OrderedDict[str, bytes | None] = OrderedDict()
         self._size = 0
@@ -84,7 +84,7 @@ class Turns:
         self._size -= len(packed or b"")
 
     def forget(self, name: str) -> bool:
-        """Forget a turn that has no report, for it did not begin; return whether it has one."""
+        """Drop a turn without a report, because it did not begin; return whether it has one."""
         if self._reports.get(name) is None:
             self._reports.pop(name, None)
             return False
@@ -107,7 +107,7 @@ class Turns:
         self._look_back(Ended(time(), name, upstream, report))
 
     def _look_back(self, turn: Ended) -> None:
-        """Keep what the page shows of a turn that ended."""
+        """Keep what the page shows about an ended turn."""
         self.live.pop(turn.name, None)
         self.texts.pop(turn.name, None)
         self.ended.append(turn)
@@ -132,7 +132,7 @@ class Turns:
             self.failures.popitem(last=False)
 
     def keep_message(self, name: str, message: str) -> None:
-        """Keep the beginning of what a provider said of a refused request, while it is shown."""
+        """Keep the beginning of a provider's message about a refused request, while it is shown."""
         shown = {turn.name for _, turn in self.failures.values()}
         kept = self.messages.items()
         self.messages = {each: text for each, text in kept if each in shown}

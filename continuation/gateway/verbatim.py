@@ -1,4 +1,4 @@
-"""JSON that is changed in one place and keeps all other bytes: key order, spacing, escapes.
+"""Changes JSON in one place, and keeps all other bytes: key order, spacing, escapes.
 
 Some providers refuse a body that was serialized anew, and prompt caches compare bytes.
 """
@@ -18,13 +18,13 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 _MOST_VALUES = 200_000
-"""JSON values of a body above which the comparison would take seconds."""
+"""For a body with more JSON values, the comparison would take seconds."""
 
 
 def keep_bytes(raw: bytes, new: bytes) -> bytes:
     """Return the JSON `new` with the bytes of `raw` wherever the two have equal values.
 
-    A body of very many values is returned as it is: no agent sends one.
+    A body with very many values is returned unchanged. No agent sends one.
     """
     if count_values(raw, _MOST_VALUES) > _MOST_VALUES:
         return new
@@ -33,7 +33,7 @@ def keep_bytes(raw: bytes, new: bytes) -> bytes:
         before, after = loads(raw), loads(new)
         data = "".join(_write(text, _skip_blanks(text, 0), before, after)).encode()
         return data if loads(data) == after else new
-    except (ValueError, RecursionError):  # no UTF-8, a lone surrogate, nested too deeply
+    except (ValueError, RecursionError):  # not UTF-8, a lone surrogate, or nested too deeply
         return new
 
 
@@ -51,7 +51,7 @@ def _write(text: str, at: int, before: Any, after: Any) -> Iterator[str]:
 def _items(text: str, at: int) -> Iterator[tuple[int, int, int, int, Any]]:
     """Yield each item of an object or a list: its start, key's end, value's start and end, value.
 
-    The start is behind the comma before it; the key of a list's item is empty.
+    The start is after the comma before it. The key of a list's item is empty.
     """
     keyed = text[at] == "{"
     at += 1
@@ -100,7 +100,7 @@ def _object(text: str, at: int, before: dict[str, Any], after: dict[str, Any]) -
 
 
 def _list(text: str, at: int, before: list[Any], after: list[Any]) -> Iterator[str]:
-    """Keep the items that both begin with, and those that both end with, each in one slice."""
+    """Keep the items with which both begin, and those with which both end, each in one slice."""
     items = [*_items(text, at)]
     most = min(len(before), len(after))
     head = next((n for n in range(most) if before[n] != after[n]), most)

@@ -13,7 +13,8 @@ from continuation.history.classify import HistoryError, classify
 from continuation.history.detect import detect
 from continuation.history.grammar import Grammar, History, HistoryContext, HistoryRepair
 from continuation.history.resent import beginning, count, with_rest
-from continuation.history.tree import Message, Part
+from continuation.history.shrink import shortened, tokens_in
+from continuation.history.tree import Kind, Message, Part
 from continuation.history.types import (
     Body,
     Facts,
@@ -203,6 +204,43 @@ def diagnosed(
     return violations, _planned(_grammar(body, dialect), body, policy, model, None, violations)
 
 
+@collector.resting()
+def shrunk(
+    repaired: Repaired,
+    dialect: HistoryFormat,
+    policy: RepairPolicy,
+    model: str,
+    writer: str,
+    most: int,
+) -> tuple[Repaired, int, int]:
+    """Shorten results, the oldest first, until a repaired history has at most so many tokens.
+
+    `model`: as for `diagnosed`; `writer`: the model that wrote the history. If its thinking is
+    bound to the messages before it, thinking after a shortened result is removed. Return the tokens
+    before and after as well; these are estimates.
+    """
+    grammar, body = _grammar(repaired.body, dialect), repaired.body
+    before = tokens_in(body, writer)
+    context = _context(body, grammar, policy, model, None)
+    if grammar.own_models and grammar.own_models in writer.lower():
+        from continuation import limits  # as in `_context`
+
+        known = limits.find(writer)
+        context = replace(context, binding=known is not None and known.binding)
+    done, after = repaired, before
+    while after > most:  # the second time only if a changed message is written in a longer form
+        draft = HistoryRepair(grammar, done.body, context, policy=policy)
+        new = shortened(draft.parts(Kind.RESULT), after, most, writer)
+        if not new:
+            break
+        made = {part: replace(part, native=native) for part, native in new.items()}
+        draft.replace("shorten_result", "history_too_large", made)
+        passes.run(draft)
+        done = _written(draft, done)
+        after = tokens_in(done.body, writer)
+    return done, before, after
+
+
 def unanswered_tool_calls(body: Body, dialect: str | None = None) -> tuple[OpenCall, ...]:
     """Return the tool calls of a history that have no result, trailing ones included.
 
@@ -266,20 +304,27 @@ def _repair(
             break
         for change in draft.changes if _log.isEnabledFor(logging.DEBUG) else ():
             _log.debug("%s at %s: %s", change.what, change.where, change.why)
-        # Unchanged messages are written as the same objects that they were read from.
-        natives, earlier = draft.body.get(grammar.field, []), repaired.origins
-        elements = [pair for each in draft.messages for pair in grammar.written(each, natives)]
-        body = {**draft.body, grammar.field: [element for element, _ in elements], **draft.settings}
-        for key in [key for key, value in draft.settings.items() if value is None]:
-            del body[key]
-        repaired = Repaired(
-            body,
-            repaired.changes + tuple(draft.changes),
-            origins=tuple(n if earlier is None or n < 0 else earlier[n] for _, n in elements),
-            headers={**repaired.headers, **draft.headers},
-        )
+        repaired = _written(draft, repaired)
         policy = replace(policy, thinking="keep")
     return replace(repaired, left=tuple(_faults(grammar, repaired.body, context)))
+
+
+def _written(draft: HistoryRepair, before: Repaired) -> Repaired:
+    """Return `before` with the changes of a draft that was read from its body."""
+    # Unchanged messages are written as the same objects that they were read from.
+    grammar, earlier = draft.grammar, before.origins
+    natives = draft.body.get(grammar.field, [])
+    elements = [pair for each in draft.messages for pair in grammar.written(each, natives)]
+    body = {**draft.body, grammar.field: [element for element, _ in elements], **draft.settings}
+    for key in [key for key, value in draft.settings.items() if value is None]:
+        del body[key]
+    return Repaired(
+        body,
+        before.changes + tuple(draft.changes),
+        left=before.left,
+        origins=tuple(n if earlier is None or n < 0 else earlier[n] for _, n in elements),
+        headers={**before.headers, **draft.headers},
+    )
 
 
 def _check(history: History) -> Iterator[Violation]:

@@ -1,6 +1,6 @@
 """Sessions that survive a kill: the conversation, the answer being written, the tools.
 
-`Journal` is the entry point; what it guarantees, and what not, is in design/internals/journal.md.
+`Journal` is the entry point. design/internals/journal.md says what it guarantees and what not.
 """
 
 from continuation.journal.errors import Fenced, JournalError, LeaseHeld, OutcomeUnknown

@@ -1,7 +1,7 @@
-"""Digests by which a journal knows messages and requests again; and calls as SDKs give them.
+"""Digests by which a journal recognizes messages and requests; and tool calls from SDKs.
 
-Messages are compared by their content. An SDK sends an answer back with fields of its own, and a
-caller may write a text as a string where the provider wrote a block.
+Digests compare messages by their content only. An SDK adds fields of its own when it sends an
+answer back, and a caller may write a text as a string where the provider wrote a block.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ def request_digest(
     *,
     exactly: bool = False,
 ) -> str:
-    """Return a digest that is equal for requests that ask the same; `digests`: of its messages.
+    """Return a digest that is equal for equal requests.
 
-    `exactly`: all other options count too, except limits and streaming.
+    `digests`: the digests of the request's messages. `exactly`: all other options count too,
+    except limits and streaming.
     """
     identity = {key: body[key] for key in shape.identity if body.get(key) not in _EMPTY}
     options = [shape.options(body)] if exactly else []
@@ -57,7 +58,7 @@ def _normalized(value: object, shape: Shape | None, key: str = "") -> object:
 
 
 def tool_call(call: object) -> ParsedCall:
-    """Return a call that is given as an SDK's object, as an answer's JSON, or by `Resume`.
+    """Return a parsed call from an SDK's object, from an answer's JSON, or from `Resume`.
 
     Raises `TypeError` for anything else.
     """

@@ -1,7 +1,8 @@
-"""Half-written answers, for gateways: a client that repeats its request gets the rest of one.
+"""Half-written answers, for gateways: a client that repeats its request gets the rest.
 
-A request is identified by a digest, and nothing of it is kept. What was given of its answer is kept
-until the answer has ended; `expire` removes what is too old, and what is too many.
+A digest identifies a request; the journal keeps nothing else of it. It keeps what the client
+received of the answer until the answer has ended. `expire` removes turns that are too old, and the
+oldest if there are too many.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ LEASE: Final = 10.0
 class HalfTurn(Journal):
     """One turn of a client. `digest`: of client and request; `keep`: seconds to resume it in."""
 
-    _rests = False  # a gateway opens one a turn: it closes the file when it ends
+    _rests = False  # a gateway opens one per turn, and closes the file when it stops
 
     def __init__(self, target: str, digest: str, *, keep: float) -> None:
-        """Open it. Raises what `Journal` raises: `LeaseHeld` while the same request is answered."""
+        """Open the turn. Raises as `Journal` does; `LeaseHeld` while the same request runs."""
         super().__init__(target, GATEWAY + digest, lease=LEASE)
         self._keep = keep
 
@@ -60,7 +61,10 @@ def is_half(target: str, digest: str) -> bool:
 
 
 def expire(target: str, seconds: float, most: int) -> None:
-    """Remove turns silent for `seconds`, and those silent for `LEASE` beyond the newest `most`.
+    """Remove turns that were silent for `seconds`; keep about `most` of the others.
+
+    Beyond the newest `most`, a turn is removed once it was silent for `LEASE`. Before that, its
+    gateway may still write to it.
 
     Raises `JournalError`.
     """
@@ -68,9 +72,10 @@ def expire(target: str, seconds: float, most: int) -> None:
     with store.transaction(durable=False) as db:
         rows = db.execute(store.sql.expired, (seconds, LEASE, most)).fetchall()
         numbers = [number for (number,) in rows]
-        for start in range(0, len(numbers), _BATCH):  # one by one, thousands would take seconds
+        for start in range(0, len(numbers), _BATCH):  # one by one takes seconds for thousands
             batch = numbers[start : start + _BATCH]
             sql = store.sql
-            # The last row stays, or its id would be used again: its owner could wake up.
+            # Keep the last row. Otherwise its id would be used again, and a former owner that wakes
+            # up would write to the new session.
             for each in (sql.drop_running, sql.drop_records, sql.drop_sessions, sql.outdate):
                 db.execute(sql.of_many(each, len(batch)), batch)

@@ -1,13 +1,17 @@
 """`Journal`: a session that outlives its process.
 
-This is written, and when. Before a request leaves: what is new in it, and that its turn has begun.
-While its answer streams: every `save_every` seconds what the caller was given since. At its end, in
-one transaction: the answer and the end, and the running text is removed. Before a tool begins: the
-intent to run it. After it: its result. All is appended, keyed by session and number, by the one
-process that owns the session.
+The journal writes:
 
-After a kill the same request resumes the turn: the engine is given what was saved as a first
-attempt whose connection dropped, and continues it like any other. There is no second mechanism.
+- before a request is sent: its new messages, and that its turn has begun;
+- while the answer streams: every `save_every` seconds, what the caller has received since;
+- when the answer ends, in one transaction: the answer and the end; it removes the running text;
+- before a tool begins: the intent to run it; after the tool: its result.
+
+Records are only appended. Session and number identify each. Only the process that owns the session
+writes.
+
+After a kill, the same request resumes the turn. The engine gets the saved text as a first attempt
+with a dropped connection, and continues it as usual. There is no second mechanism.
 """
 
 from __future__ import annotations
@@ -53,12 +57,12 @@ class Journal(SessionReader):
     """A session in a store: its conversation, its half-written turn, its tools.
 
     `target`: the path of an SQLite file, or a `postgresql://` URL as libpq reads it (extra
-    `postgres`). Many sessions and processes may share either, and many machines a database.
+    `postgres`). Many sessions and processes may share either; many machines may share a database.
     `session`: the session's name.
     """
 
     _rests = True
-    """Whether `close` puts a file in one piece if no other session of the process is open."""
+    """Whether `close` also closes the file, if no other session of the process is open."""
 
     def __init__(
         self,
@@ -77,19 +81,22 @@ class Journal(SessionReader):
     ) -> None:
         """Open a session, create it if there is none, and become its owner.
 
-        `save_every`: seconds between saves of running text; a kill may lose as much.
-        `durability`: `"power"` also syncs saves, so that a power loss takes no more than a kill.
-        `content`: `"none"` keeps only states; then a half-written turn cannot be resumed.
+        `save_every`: seconds between saves of running text. A kill loses at most that much.
+        `durability`: `"power"` also syncs saves, so that a power loss loses no more than a kill.
+        `content`: `"none"` keeps only states; a half-written turn then cannot be resumed.
         `interrupted`: whether a half-written answer stays in the history if it is not continued.
-        `codec`: encodes the content that is kept. `lease`: seconds of silence after which an owner
-        on another machine has lost the session. `abandoned_after`: seconds of silence after which
-        a call counts as abandoned. `readonly`: open an existing session without owning it.
-        `take_over`: own the session even if its owner may live, because something else decides who
-        runs, such as a workflow engine; the former owner gets `Fenced`. If that one was suspended
-        inside a tool, it may still act: `ToolRun.check`, just before the effect, prevents that.
+        `codec`: encodes the content that is kept.
+        `lease`: seconds of silence after which an owner on another machine has lost the session.
+        `abandoned_after`: seconds of silence after which a call counts as abandoned.
+        `readonly`: open an existing session without owning it.
+        `take_over`: own the session even if its owner may be alive, because something else, such
+        as a workflow engine, decides which process runs. The former owner gets `Fenced`. If it was
+        suspended inside a tool, it could still act; to prevent that, call `ToolRun.check` just
+        before the effect.
 
-        Raises `LeaseHeld` when another process owns the session; `JournalError` if the store is no
-        journal, of a newer version or out of reach; `ValueError` naming field, value and remedy.
+        Raises `LeaseHeld` when another process owns the session. Raises `JournalError` if the store
+        is no journal, has a newer version or cannot be reached. Raises `ValueError` for a bad
+        value; its message has field, value and remedy.
         """
         options = {"durability": Durability, "content": Content, "interrupted": Interrupted}
         values = {"durability": durability, "content": content, "interrupted": interrupted}
@@ -113,8 +120,8 @@ class Journal(SessionReader):
         self._fault: BaseException | None = None
         self._closed = False
         self._is_incomplete = False
-        """Whether the caller was given an answer that is not recorded."""
-        dialects()  # imported now: a process may later lose the right to read files
+        """Whether the caller received an answer that is not recorded."""
+        dialects()  # import them now: a process may later lose the right to read files
         store = JournalStore.of(target, make=not readonly)
         self.target = store.name if is_url(str(target)) else Path(target)
         """The path of the file, or the URL of server and database, without user and password."""
@@ -135,7 +142,7 @@ class Journal(SessionReader):
                 store.rest()
             raise
         self._inherited_until = self._state.number
-        """The number of the last record of earlier processes; 0 once their answer was repeated."""
+        """Number of the last record of earlier processes; 0 once their answer was repeated."""
         if not readonly:
             self._store.start_beats(self.owner, lease / 3)
 
@@ -149,11 +156,11 @@ class Journal(SessionReader):
 
     @property
     def fencing_token(self) -> int:
-        """A number that grows with each owner; a service that compares it can refuse old ones."""
+        """A number that grows with each owner; a service can use it to refuse former owners."""
         return self.owner.epoch
 
     def check(self) -> None:
-        """Raise `JournalError` or `Fenced` if this journal cannot be written by this process."""
+        """Raise `JournalError` or `Fenced` if this process cannot write this journal."""
         if self._closed:
             message = f"the journal of session {self.session!r} is closed; open it again"
             raise JournalError(message)
@@ -167,13 +174,13 @@ class Journal(SessionReader):
 
     @property
     def fault(self) -> tuple[str, str] | None:
-        """The exception that the last write failed with, and why; `None`: it succeeded."""
+        """Name and reason of the exception of the last write; `None`: it succeeded."""
         if self._fault is None:
             return None
         return type(self._fault).__name__, self._store.reason(self._fault)
 
     def failed(self, error: BaseException) -> str:
-        """Note that a write failed, and return why and the remedy; the turn continues."""
+        """Log that a write failed; return the reason and the remedy. The turn continues."""
         reason = self._store.reason(error)
         why, _, remedy = reason.partition("; ")
         event = None
@@ -190,7 +197,7 @@ class Journal(SessionReader):
     def pointer(self) -> dict[str, str | int]:
         """The session's progress, without any of its content.
 
-        Its name (`session`), the number of the `turn` begun last, the `characters` saved of it.
+        Its name (`session`), the number of its last `turn`, and the `characters` saved of that.
         """
         live, state = self._live, self._state
         characters = 0 if live is None or live.ended else live.characters
@@ -204,7 +211,7 @@ class Journal(SessionReader):
     def _append(
         self, *records: tuple[str, str, object], durable: bool, forget: bool = False
     ) -> Future[None]:
-        """Append records of (kind, key, content); the caller holds the lock."""
+        """Append records of (kind, key, content). The caller must hold the lock."""
         return self._write(self._statements(*records, forget=forget), durable=durable)
 
     def _write(self, statements: Sequence[Statement], *, durable: bool) -> Future[None]:
@@ -217,7 +224,10 @@ class Journal(SessionReader):
     def _statements(
         self, *records: tuple[str, str, object], forget: bool = False
     ) -> list[Statement]:
-        """Apply records, unless one cannot be encoded; return the statements that write them."""
+        """Apply records to the state; return the statements that write them.
+
+        If one cannot be encoded, none is applied.
+        """
         statements, at = list[Statement](), self._store.time()
         contents = [self._content(kind, content) for kind, _, content in records]
         for (kind, key, _), data in zip(records, contents, strict=True):
@@ -237,13 +247,13 @@ class Journal(SessionReader):
         return self.encode(data) if self.content == "full" else None
 
     def queued(self, statements: Sequence[Statement]) -> list[Statement]:
-        """Return these statements after those that could not be written before."""
+        """Return these statements, preceded by those that could not be written before."""
         with self._lock:
             pending, self._pending = self._pending, []
         return [*pending, *statements]
 
     def written(self, statements: Sequence[Statement], done: Future[None]) -> None:
-        """Handle a write's result: what failed is written later, but an intent is taken back."""
+        """Handle a write's result. Write later what failed; but cancel an intent that failed."""
         error = done.exception()
         if error is None:
             self._fault = None
@@ -262,13 +272,13 @@ class Journal(SessionReader):
     def begin(
         self, form: str, request: ProviderRequest, *, framed: bool, once: bool = False
     ) -> LiveTurn | None:
-        """Begin a turn for a request that is about to be sent; `None`: it is not kept.
+        """Begin a turn for a request that is about to be sent; `None`: it is not recorded.
 
-        `framed`: its answer is an AWS event stream. `once`: if the request is the same as the last
-        one, that one's answer is given again.
+        `framed`: the answer is an AWS event stream. `once`: if the request equals the last one,
+        repeat the last answer.
         """
         if self._state.turn is not None:
-            # Save what was given of it first; not under the lock, which the writer needs too.
+            # First save what the caller received of it; without the lock, which the writer needs.
             self._store.flush()
         with self._lock:
             if self._live is not None and not (self._live.ended or self._live.caller_left):
@@ -286,7 +296,7 @@ class Journal(SessionReader):
         digests = [forms.digest(each, shape) for each in messages]
         digest = forms.request_digest(form, shape, request.model, body, digests, exactly=once)
         inherited = bool(state.messages) and state.messages[-1].number <= self._inherited_until
-        # A workflow step that was killed before its engine recorded the answer asks the same again.
+        # A workflow step that was killed before its engine recorded the answer sends it again.
         once = (once or (self.take_over and inherited)) and state.request_digest == digest
         if repeated := self._repeat_answer(form, request, codec, digests, framed=framed, once=once):
             return repeated
@@ -296,7 +306,7 @@ class Journal(SessionReader):
         if resuming:
             events, saves, attempts = self._saved_events()
             if events and not (request.streamed and characters(events)):
-                # Nothing to continue, or a JSON body is wanted now, which is given only as a whole.
+                # There is nothing to continue, or the caller now wants a JSON body, not a stream.
                 events, saves = [], 0
                 statements.append((FORGET, (self.owner.session,)))
         elif state.turn is not None:
@@ -319,7 +329,7 @@ class Journal(SessionReader):
             terms = {"form": form, "model": request.model, "framed": framed, "limit": request.limit}
             records = self._new_records(form, body, messages, digests)
             statements = self._statements(*records, ("turn", digest, terms), forget=True)
-        # Saved even without content, so that this upstream call is counted.
+        # Save even without content: this counts the upstream call.
         count = characters(events), attempts + 1
         content = self._content("", [] if resuming else events)
         statements.append((SAVE, (self.owner.session, saves + 1, *count, content)))
@@ -349,22 +359,23 @@ class Journal(SessionReader):
         framed: bool,
         once: bool,
     ) -> LiveTurn | None:
-        """Give the last answer again to a request that ends with it; `None`: it does not fit.
+        """Repeat the last answer for a request that ends with it; `None`: it does not fit.
 
-        A program that was killed after its last answer starts with a history that ends with it.
-        Only an answer from before this process is repeated, and only once: after that the caller
-        wants a new one. `once`: the request is the one that was answered: repeat without limit.
+        A program that was killed after its last answer restarts with a history that ends with that
+        answer. Only an answer of an earlier process is repeated, and only once: after that, the
+        caller wants a new one. `once`: the request is the one that was answered; repeat its answer
+        any number of times.
         """
         state = self._state
         if self.content == "none" or not state.envelope or request.model != state.model:
             return None
         if once and state.outcome in (NOT_WHOLE if request.streamed else BROKE_OFF):
-            return None  # it is continued instead
+            return None  # the turn continues it instead
         if state.outcome == Outcome.UNTOUCHED and (request.streamed, request.limit) != (
             False,
             state.limit,
         ):
-            return None  # an untouched answer fits no other limit, and no stream
+            return None  # an untouched body fits only a request without stream and with its limit
         if not self._answer_numbers:  # the answer was empty
             return None
         ends_with_it = [each.digest for each in state.messages] == digests
@@ -392,7 +403,10 @@ class Journal(SessionReader):
                 self._append(("repair", key, None), durable=False)
 
     def _close_turn(self, codec: Any) -> None:
-        """End the open turn, which another request replaces; keep its answer if that is wanted."""
+        """End the open turn, which another request replaces.
+
+        Keep its answer if `interrupted` is `"keep"` and the answer has text.
+        """
         state, turn = self._state, self._state.turn
         events, _, _ = self._saved_events()
         records: list[tuple[str, str, object]] = []
@@ -406,11 +420,11 @@ class Journal(SessionReader):
         self._append(*records, ("drop", "", None), durable=True, forget=True)
 
     def save_soon(self, live: LiveTurn, seconds: float) -> None:
-        """Have a turn's text saved after so many seconds."""
+        """Make the writer save a turn's text in `seconds`."""
         self._store.save_at(time.monotonic() + seconds, live)
 
     def finish(self, live: LiveTurn) -> Future[None] | None:
-        """Have a turn's end recorded; return a future to wait for, `None`: do not wait."""
+        """Make the writer record a turn's end; return a future to wait for; `None`: do not wait."""
         held = self._lock._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001
         done = self._store.finish(live)
         return None if held else done
@@ -447,21 +461,22 @@ class Journal(SessionReader):
         idempotent: bool = False,
         verify: Callable[..., Any] | None = None,
     ) -> Any:
-        """Run a tool for a call, at most once; return its result, also if it ran before.
+        """Run the tool of a call at most once; return its result. If it ran before, return that.
 
-        `call`: as the SDK gave it. `run` is called with it, and with `idempotency_key`,
-        `fencing_token` and `tool_run` (a `ToolRun`, for its `check`) if it names them; if it is a
-        coroutine function, await what this returns. Its result must be JSON. What it raises is
-        recorded as the call's result, and raised; the call is not run again.
+        `call`: as the SDK returned it. `run` gets the call, and `idempotency_key`, `fencing_token`
+        and `tool_run` (a `ToolRun`, for its `check`) if it has parameters of these names. If it is
+        a coroutine function, await what this method returns. Its result must be JSON. An exception
+        of `run` is recorded as the call's result and raised. The call is not run again.
 
-        A call that began and has no result is not run again: the text that is returned states that
-        its outcome is unknown. `idempotent`: run such a call again, with the same key. `verify`:
-        called like `run` for such a call; it returns the result if the tool has run, `None` if not
-        (then it is run), and raises `OutcomeUnknown` if it cannot find out. A process that was
-        suspended before its effect may have it after `verify` said `None`: see `ToolRun.check`.
+        A call that began and has no result is not run again either. Its result here is a text that
+        says that the outcome is unknown. `idempotent`: run such a call again, with the same key.
+        `verify`: called like `run` for such a call. It returns the result if the tool has run, and
+        `None` if not; the tool is then run. It raises `OutcomeUnknown` if it cannot find out. A
+        process that was suspended before its effect may still act after `verify` returned `None`:
+        see `ToolRun.check`.
 
-        Raises `JournalError` when the intent to run it cannot be recorded: then `run` is not
-        called. Raises `Fenced` when another process owns the session.
+        Raises `JournalError` when the intent cannot be recorded; `run` is then not called. Raises
+        `Fenced` when another process owns the session.
         """
         from continuation.journal import tools
 
@@ -475,22 +490,21 @@ class Journal(SessionReader):
         idempotent: Collection[str] = (),
         verify: Callable[..., Any] | None = None,
     ) -> Any:
-        """Run the calls that the last answer asks for; return the messages of the next request.
+        """Run the tool calls of the last answer; return the messages of the next request.
 
-        For the beginning of an agent's loop: after a kill as after an answer it runs, in their
-        order, the calls that have no result yet, each as `call` does, and returns `history()`;
-        `[]` in a new session. Called again, it runs nothing again. `run` is called with a
-        `ParsedCall` (`id`, `name`, `arguments`); if it is a coroutine function, await what this
-        returns.
+        Call it at the beginning of an agent's loop, both after an answer and after a kill. It runs
+        the calls that have no result yet, in order, each as `call` does. It returns `history()`,
+        which is `[]` in a new session. A second call runs nothing again. `run` gets a `ParsedCall`
+        (`id`, `name`, `arguments`). If it is a coroutine function, await what this method returns.
 
-        What `run` raises is recorded as the call's result, for the model, and the other calls run;
-        a warning names the tool and the exception. `JournalError` is raised, and what is no
-        `Exception` (`KeyboardInterrupt`, a cancellation) stops here: then the outcome of the call
-        is unknown. `idempotent`: the names of tools that may run again if their outcome is
-        unknown. `verify`: as for `call`.
+        An exception of `run` is recorded as the call's result, for the model, and the other calls
+        run. A warning names the tool and the exception. `JournalError` is raised. Anything else
+        than an `Exception` (`KeyboardInterrupt`, a cancellation) is raised too, and the outcome of
+        the call is then unknown. `idempotent`: the names of tools that may run again if their
+        outcome is unknown. `verify`: as for `call`.
 
-        Calls of an answer that is not whole (truncated, broken off) are not run: the messages
-        state so. While an answer is half written, the messages are those of its request.
+        Calls of an incomplete answer (truncated or broken off) are not run, and the messages say
+        so. While an answer is half written, the messages are those of its request.
         """
         from continuation.journal import tools
 
@@ -512,7 +526,7 @@ class Journal(SessionReader):
         return self._last_calls()
 
     def check_owner(self) -> None:
-        """Raise `Fenced` if the store says that another process owns the session by now."""
+        """Raise `Fenced` if, according to the store, another process now owns the session."""
         self.check()
         if self._store.find(self._store.sql.epoch, (self.owner.session,)) != [(self.owner.epoch,)]:
             fenced = Fenced(TAKEN)
@@ -520,9 +534,10 @@ class Journal(SessionReader):
             raise fenced
 
     def result(self, call: object, value: Any, *, failed: bool = False) -> None:
-        """Record a call's result that comes late, or from a run elsewhere.
+        """Record a call's result that arrives late, or that was produced elsewhere.
 
-        `history` then has it in place of a made-up result. A result already recorded stays.
+        `history` then contains it instead of a text that says that there is no result. It does not
+        replace a result that is already recorded.
         """
         tool = self.identified(call)
         if self.state_of(tool.id)[1] is None:
@@ -530,7 +545,7 @@ class Journal(SessionReader):
             self.wait(self.record("result", tool.id, record), "the result is not recorded yet")
 
     def record(self, kind: str, call_id: str, content: object) -> Future[None]:
-        """Record of a call an `intent`, a `result`, or `active`: that it still runs."""
+        """Record a call's `intent`, its `result`, or (`active`) that it is still running."""
         self.check()
         with self._lock:
             return self._append((kind, call_id, content), durable=kind != "active")
@@ -538,7 +553,7 @@ class Journal(SessionReader):
     def wait(self, done: Future[None] | None, so: str = "the tool is refused") -> None:
         """Wait until a record is durable. Raises `JournalError` if it cannot be written.
 
-        `so`: what follows from that, for the message.
+        `so`: the consequence, for the error's message.
         """
         if done is None:
             return
@@ -554,14 +569,14 @@ class Journal(SessionReader):
         """Return a call's result in the form in which it is recorded."""
         form = self._state.form
         sent: Json = {}
-        if form:  # otherwise the session has no answer yet that calls a tool
+        if form:  # without one, the session has no answer with a call yet
             sent = forms.shape_of(form).result(call, value, failed=failed)
         return {"turn": sent, "value": value, "failed": failed}
 
     # --- the rest --------------------------------------------------------------------------------
 
     def child(self, name: str) -> Journal:
-        """Open session `SESSION/name`, same options, for a subagent or a parallel request."""
+        """Open session `SESSION/name` with the same options, for a subagent or parallel request."""
         return Journal(
             self._target,
             f"{self.session}/{name}",
@@ -577,9 +592,9 @@ class Journal(SessionReader):
         )
 
     def close(self) -> None:
-        """Save the running turn, and give up the session: another process may own it at once.
+        """Save the running turn and give up the session. Another process can own it at once.
 
-        The last one to close a file leaves it in one piece: without `-wal` and `-shm` beside it.
+        The last process that closes a file also removes its `-wal` and `-shm` files.
         """
         closed, self._closed = self._closed, True
         if closed or self._process != os.getpid():

@@ -1,4 +1,4 @@
-"""A running turn: saves what the caller is given, and records the end."""
+"""A running turn: saves what the caller receives, and records the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LiveTurn:
-    """A running turn of a session; the shells report to it what they give the caller."""
+    """A running turn of a session. The shells pass it the bytes that they deliver."""
 
     def __init__(
         self, journal: Journal, form: str, given: Given | None, events: list[Json], attempts: int
@@ -29,13 +29,13 @@ class LiveTurn:
         self.replay: bytes | None = None
         """What was saved before, as the bytes of a first attempt; `None` if nothing was."""
         self.is_complete = self.is_body = False
-        """Whether `replay` is the whole answer; whether it is a JSON body, not a stream."""
+        """Whether `replay` is the complete answer; whether it is a JSON body, not a stream."""
         self.attempts = attempts
-        """How many upstream calls earlier processes made for it."""
+        """How many upstream calls earlier processes made for this turn."""
         self.repeated = False
-        """Whether it gives the last answer again; then nothing of it is recorded."""
+        """Whether the turn repeats the last answer; nothing of it is then recorded."""
         self.ended = self.caller_left = False
-        """Whether its end is recorded; whether the caller reads no further."""
+        """Whether the turn's end is recorded; whether the caller has stopped reading."""
         self._outcome = ""
         self._journal = journal
         self._shape = forms.shape_of(form)
@@ -48,14 +48,14 @@ class LiveTurn:
         self.characters = characters(events)
         """Characters of the answer that are saved or being saved."""
         self.ledger: Ledger | None = None
-        """Counts the upstream calls that this process makes for it."""
+        """Counts the upstream calls that this process makes for the turn."""
 
     def begin(self, *, streamed: bool, saves: int) -> None:
-        """Note that the answer begins; `saves`: the number of the last save of its text."""
+        """Note that the answer begins. `saves`: the number of the last save of its text."""
         self._streamed, self._saves = streamed, saves
 
     def give(self, chunk: bytes) -> None:
-        """Take bytes of the answer as the caller gets them."""
+        """Take bytes of the answer when the caller receives them."""
         self._chunks.append(chunk)
         if not self._scheduled and self._streamed:
             self._schedule()
@@ -64,16 +64,16 @@ class LiveTurn:
         self._scheduled = True
         self._journal.save_soon(self, self._journal.save_every)
 
-    # --- on the writer's thread, which alone reads what was given ---------------------------------
+    # --- on the writer's thread; only it reads what the caller received ---------------------------
 
     def collect(self) -> tuple[Ownership, Sequence[Statement], bool] | None:
-        """Return what is to be saved now, if anything; the writer calls it when a save is due."""
+        """Return what to save now, if anything. The writer calls it when a save is due."""
         self._scheduled = False
         row = None if self.ended else self._row()
         if row is None:
             return None
         if not (self._scheduled or self.caller_left):
-            self._schedule()  # from the writer's thread: waking it each time costs double
+            self._schedule()  # here, because waking the writer for each save would cost double
         return self._save(row)
 
     def _save(self, row: tuple[object, ...]) -> tuple[Ownership, Sequence[Statement], bool]:
@@ -81,7 +81,7 @@ class LiveTurn:
         return journal.owner, journal.queued([(SAVE, row)]), journal.durability == "power"
 
     def _row(self) -> tuple[object, ...] | None:
-        """Return a row that saves what is new, if anything; what fails to encode stays new."""
+        """Return a row that saves what is new, if anything. If encoding fails, it stays new."""
         given, journal = self._given, self._journal
         if given is None:
             return None
@@ -98,7 +98,7 @@ class LiveTurn:
         return journal.owner.session, self._saves, self.characters, attempts, content
 
     def _read(self, given: Given) -> None:
-        count = len(self._chunks)  # the caller's thread appends meanwhile
+        count = len(self._chunks)  # the caller's thread may append at the same time
         chunks = self._chunks[:count]
         del self._chunks[:count]
         if chunks and self._streamed:
@@ -107,7 +107,7 @@ class LiveTurn:
             given.read_body(b"".join(chunks))
 
     def finish(self) -> tuple[Ownership, Sequence[Statement], bool] | None:
-        """Return what records the answer's end; if no end was given, what saves its text."""
+        """Return what records the answer's end; if none was delivered, what saves its text."""
         given, messages = self._given, list[Json]()
         envelope: Json = {}
         if self.ended:
@@ -126,24 +126,24 @@ class LiveTurn:
         return self._journal.ended(messages, fields)
 
     def saved(self, statements: Sequence[Statement], done: Future[None]) -> None:
-        """Report to the journal whether what was collected is saved."""
+        """Report to the journal whether the collected text was saved."""
         self._journal.written(statements, done)
 
     @property
     def fault(self) -> tuple[str, str] | None:
-        """The exception that the last write failed with, and why; `None`: it succeeded."""
+        """Name and reason of the exception of the last write; `None`: it succeeded."""
         return self._journal.fault
 
-    # --- on the caller's thread, or any other: the garbage collector closes streams too -----------
+    # --- on any thread: the caller's, or where the garbage collector closes a stream --------------
 
     def end(self, outcome: str) -> Future[None] | None:
-        """Record the answer's end; the future ends when that is written. `None`: do not wait."""
+        """Record the answer's end; the future ends when it is written. `None`: do not wait."""
         self._outcome = outcome
         self.caller_left = True
         return self._journal.finish(self)
 
     def keep(self, body: bytes) -> Future[None] | None:
-        """Keep a body that passed unchanged; it is dropped unless it holds a single answer."""
+        """Record a body that was passed through unchanged, if it is a single answer."""
         if not forms.is_single_answer(self._shape, body):
             self.drop(answered=True)
             return None
@@ -152,24 +152,24 @@ class LiveTurn:
         return self.end(Outcome.UNTOUCHED)
 
     def drop(self, *, answered: bool = False) -> None:
-        """End the turn without an answer: the request was refused, or the engine left it alone.
+        """End the turn without an answer: the request was refused, or was passed through.
 
-        `answered`: the caller has an answer, which is not recorded.
+        `answered`: the caller received an answer, but it is not recorded.
         """
         self.ended = True
         self._journal.dropped(answered=answered)
 
     def answer(self) -> bytes | None:
-        """Return all that was given as a JSON body; `None`: its end is missing, or none is kept."""
+        """Return the delivered answer as a JSON body; `None`: it has no end, or is not kept."""
         given = self._given
         if given is None:
             return None
-        if self.repeated:  # the writer does not
+        if self.repeated:  # the writer does not read a repeated answer
             self._read(given)
             given.eof()
         return dumps(given.body()) if given.segment.reason else None
 
     def leave(self) -> None:
-        """Note that the caller reads no further: what it got is saved, and the turn stays open."""
+        """Note that the caller stopped reading. Save what it received; the turn stays open."""
         self.caller_left = True
         self._journal.save_soon(self, 0.0)

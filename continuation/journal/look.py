@@ -1,7 +1,7 @@
-"""What is in a journal's store, for commands: the sessions, the timeline of one, removing old ones.
+"""For commands: list a store's sessions, show a session's timeline, copy a store, prune it.
 
-All but `prune` reads in a transaction that cannot write, so a process that has the store open is
-not disturbed, and no session is taken over. Only states are read unless content is asked for.
+All functions but `prune` read in a transaction that cannot write. So they do not disturb a process
+that has the store open, and take over no session. They read only states, unless `content` is set.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from continuation.journal.store import Connection, JournalStore, kind_of
 from continuation.wire.json_values import as_json, as_text, parsed
 
 _SILENT = 3600.0
-"""Seconds of silence after which an owner that cannot be checked from here has lost any lease."""
+"""Seconds of silence after which an owner has lost any lease, if it cannot be checked from here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +42,20 @@ class Listed:
 
     session: str
     state: str = "idle"
-    """`running`; `interrupted`: a turn is half written, and no owner is known to live;
-    `calls open`: calls have no result, and no owner is known to live; or `idle`."""
+    """`running`; `interrupted`: a turn is half written, and no owner is known to be alive;
+    `calls open`: calls have no result, and no owner is known to be alive; or `idle`."""
     owner: str | None = None
-    """`alive`, `gone`, or `unknown` if that cannot be checked from here; `None`: it has none."""
+    """`alive`, `gone`, or `unknown` if it cannot be checked from here; `None`: no owner."""
     process: str | None = None
     """The owner's pid and host; `None`: there is no owner."""
     seen: float = 0.0
-    """When it was last known to live, in seconds since 1970."""
+    """When the session was last known to be in use, in seconds since 1970."""
     dialect: str = ""
     model: str = ""
     turns: int = 0
     """How many turns have ended."""
     characters: int = 0
-    """Characters of the half-written answer; below: its saves, and its upstream calls."""
+    """Characters of the half-written answer. The next two fields: its saves and upstream calls."""
     saves: int = 0
     attempts: int = 0
     calls: list[OpenTool] = field(default_factory=list[OpenTool])
@@ -63,7 +63,7 @@ class Listed:
     """How many calls of the last answer never began; 0 if a codec has encoded them."""
 
     def silent(self, seconds: float) -> bool:
-        """Whether it has no living owner, and was not written to for so many seconds."""
+        """Whether the session has no living owner and was not written to for `seconds`."""
         since = time.time() - self.seen
         free = self.owner in {None, "gone"} or (self.owner == "unknown" and since > _SILENT)
         return free and since > seconds
@@ -79,18 +79,18 @@ class Moment:
     seconds: float | None = None
     """Seconds that a turn or a call took, on the line of its end; else `None`."""
     content: Any = None
-    """Its text or JSON, if content is asked for."""
+    """Its text or JSON, if content was requested."""
 
 
 def reading(target: str | os.PathLike[str]) -> AbstractContextManager[Connection]:
-    """Open a store for reading. Raises `JournalError` if it is missing, or is no journal."""
+    """Open a store for reading. Raises `JournalError` if it is missing or is no journal."""
     return kind_of(target).reading(target)
 
 
 def sessions(connection: Connection, name: str | None = None) -> list[Listed]:
-    """Return the sessions of a store, the last one written to first; `name`: only that one.
+    """Return the sessions of a store, the most recent first. `name`: return only that one.
 
-    Raises `JournalError` if there is none of that name.
+    Raises `JournalError` if no session has that name.
     """
     rows = connection.execute(connection.sql.listed, (name,)).fetchall()
     if name is not None and not rows:
@@ -106,7 +106,7 @@ def _listed(
         state.apply(*record)
         if record[1] == "intent":
             began[record[2]] = record[3]
-    # The store's clock may be another machine's.
+    # The store's clock may be that of another machine.
     seen = max(beat, state.at) + time.time() - now
     listed = Listed(name, seen=seen, dialect=state.form, model=state.model)
     listed.turns = state.ended_turns
@@ -119,7 +119,7 @@ def _listed(
     listed.calls = [
         OpenTool(call_id, as_text(call.intent.get("name")), now - began.get(call_id, 0.0))
         for call_id, call in state.calls.items()
-        # The request of a later turn told the model what is known of its outcome.
+        # For a call before that, a later request already has a result.
         if call.result is None and call.number > state.turn_start
     ]
     listed.waiting = _waiting(connection, number, state)
@@ -150,7 +150,7 @@ def _waiting(connection: Connection, number: int, state: SessionState) -> int:
 
 
 def timeline(connection: Connection, name: str, *, content: bool) -> list[Moment]:
-    """Return what happened in a session, in order; `content`: with texts and results.
+    """Return what happened in a session, in order. `content`: include texts and results.
 
     Raises `JournalError` for content that only a codec can read.
     """
@@ -191,7 +191,7 @@ _TEXTS = {
 
 
 def decoded(name: str, data: bytes | None) -> Any:
-    """Return content as JSON; `None`: there is none. Raises `JournalError` if it needs a codec."""
+    """Return content as JSON; `None`: no content. Raises `JournalError` if it needs a codec."""
     if data is None:
         return None
     with suppress(UnicodeDecodeError):
@@ -204,13 +204,13 @@ def decoded(name: str, data: bytes | None) -> Any:
 
 
 def content_mode(connection: Connection, name: str) -> Literal["full", "none"]:
-    """Return whether a session's content is kept ("full") or not. Raises as `decoded` does."""
+    """Return whether a session keeps its content ("full") or not. Raises as `decoded` does."""
     row = connection.execute(connection.sql.first_message, (name,)).fetchone()
     return "none" if row is not None and decoded(name, row[0]) is None else "full"
 
 
 def copy(target: str | os.PathLike[str], to: Path) -> int:
-    """Copy a journal's file as of one moment, also while it is in use; return the copy's size.
+    """Copy the state of a journal's file at one moment, even while it is in use; return the size.
 
     No session of the copy has an owner. Raises `JournalError` for a database on a server, and
     `FileExistsError`.
@@ -222,7 +222,7 @@ def copy(target: str | os.PathLike[str], to: Path) -> int:
 
 
 def prune(target: str | os.PathLike[str], older: float) -> tuple[list[str], int]:
-    """Remove sessions without a living owner that were not written to for `older` seconds.
+    """Remove sessions that have no living owner and were not written to for `older` seconds.
 
     Return their names, and by how many bytes the file shrank. Raises `JournalError`.
     """
@@ -234,8 +234,8 @@ def prune(target: str | os.PathLike[str], older: float) -> tuple[list[str], int]
         for name in removed:
             db.execute(db.sql.prune_records, (name,))
             db.execute(db.sql.prune_running, (name,))
-            # The last row stays, or its id would be used again: a process that owned it and wakes
-            # up would be taken for the owner of a new session.
+            # Keep the last row. Otherwise its id would be used again, and a former owner that wakes
+            # up would count as the owner of the new session.
             db.execute(db.sql.prune_retired)
             db.execute(db.sql.retire, (name,))
             db.execute(db.sql.prune_session, (name,))

@@ -1,10 +1,10 @@
-"""Who owns a session: one process at a time, until it closes it, dies, or is silent too long.
+"""Who owns a session: one process, until it closes the session, dies, or is silent too long.
 
-On the same machine the kernel reports whether the owner lives, so a session is taken over at once
-after a kill. A process is identified by its pid, its start time, the boot id of its machine and its
-PID namespace: containers on one machine share all but the last. Where these cannot be read (macOS,
-Windows), and from another machine, only the time since the owner's last beat decides, by the clock
-of the store.
+On the same machine, the kernel reports whether the owner is alive. So another process can take over
+a session at once after a kill. Four values identify a process: its pid, its start time, the boot id
+of its machine and its PID namespace. Containers on one machine have the same boot id and can have
+the same pids, so the namespace is needed. Where these values cannot be read (macOS, Windows), and
+from another machine, only the time since the owner's last beat decides, by the store's clock.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ def this_process() -> dict[str, Any]:
     process: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid()}
     with suppress(OSError):
         process["machine"] = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        if Path("/proc/self").readlink() == Path(str(os.getpid())):  # /proc is of our namespace
+        if Path("/proc/self").readlink() == Path(str(os.getpid())):  # this namespace's /proc
             process["space"] = str(Path("/proc/self/ns/pid").readlink())
             process["began"] = _began(os.getpid())
     return process
 
 
 def _began(pid: int) -> str:
-    """Return a process's start time, in clock ticks since boot; raises `OSError` if it is gone."""
+    """Return a process's start time, in clock ticks since boot. Raises `OSError` if it is gone."""
     status = Path(f"/proc/{pid}/stat").read_text()
     fields = status.rpartition(")")[2].split()
-    if fields[0] in "ZX":  # dead, and its parent has not read its status yet
+    if fields[0] in "ZX":  # it is dead; its parent has not read its status yet
         raise ProcessLookupError
     return fields[19]
 
 
 def is_dead(owner: dict[str, Any]) -> bool | None:
-    """Whether an owner's process is gone; `None`: that cannot be found out from here."""
+    """Whether an owner's process is gone; `None`: this machine cannot find out."""
     own = this_process()
     if "began" not in own or any(owner.get(key) != own[key] for key in ("machine", "space")):
         return None
@@ -56,7 +56,7 @@ def is_dead(owner: dict[str, Any]) -> bool | None:
 def acquire(store: JournalStore, name: str, lease: float, *, by_force: bool = False) -> Ownership:
     """Take ownership of a session, and create the session if there is none. `lease`: in seconds.
 
-    Raises `LeaseHeld` if another process owns it; with `by_force` that process loses it instead.
+    Raises `LeaseHeld` if another process owns it. With `by_force`, that process loses it instead.
     """
     opening, ownership = uuid.uuid4().hex, None
     try:
@@ -65,7 +65,7 @@ def acquire(store: JournalStore, name: str, lease: float, *, by_force: bool = Fa
     except LeaseHeld:
         raise
     except BaseException:
-        store.closed_openings.add(opening)  # the store may have recorded it nevertheless
+        store.closed_openings.add(opening)  # the store may have recorded it despite the error
         raise
     return ownership
 
@@ -73,7 +73,7 @@ def acquire(store: JournalStore, name: str, lease: float, *, by_force: bool = Fa
 def _try(
     store: JournalStore, name: str, opening: str, lease: float, *, by_force: bool
 ) -> Ownership | None:
-    """Try once to take ownership; `None`: the session was removed meanwhile."""
+    """Try once to take ownership; `None`: the session was removed in the meantime."""
     process = json.dumps({**this_process(), "opening": opening})
     with store.transaction() as db:
         db.execute(store.sql.create, (name,))
@@ -81,12 +81,12 @@ def _try(
         if row is None:
             return None
         session, epoch, owner, since, beat, now = row
-        if owner == process:  # it was taken before, and the reply was lost
+        if owner == process:  # a try before this one succeeded, but its reply was lost
             return Ownership(int(session), int(epoch), opening)
         if owner is not None and not by_force:
             holder = json.loads(owner)
             dead = holder.get("opening") in store.closed_openings or is_dead(holder)
-            # A beat in the future: the clock was set back. It does not show that the owner lives.
+            # If the beat is in the future, the clock was set back: the owner may be gone.
             silent = abs(now - beat) > lease
             if dead is False or (dead is None and not silent):
                 who = f"process {holder.get('pid')} on {holder.get('host')}"

@@ -1,6 +1,6 @@
-"""What a session holds: its conversation, its last answer, and what a resume needs to know.
+"""Read a session: its conversation, its last answer, and the facts for a resume.
 
-Nothing here writes. Reads see what the store has, and what this process has still to write.
+Nothing here writes. Reads see the store, and what this process has not written yet.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 Content = Literal["full", "none"]
 BROKE_OFF = frozenset({Outcome.PARTIAL, Outcome.STALLED})
-"""Outcomes of answers that broke off: their end was made up here."""
+"""Outcomes of answers that broke off. This library, not the provider, wrote their end."""
 NOT_WHOLE = BROKE_OFF | {Outcome.TRUNCATED}
-"""Outcomes of answers that are not whole: they broke off, or were truncated."""
+"""Outcomes of incomplete answers: they broke off or were truncated."""
 _BLOCK_EVENTS = frozenset(
     {"message_start", "content_block_start", "content_block_delta", "content_block_stop"}
 )
@@ -36,7 +36,7 @@ _BLOCK_EVENTS = frozenset(
 
 
 class Codec(Protocol):
-    """Encodes what is kept of the conversation, such as by encryption."""
+    """Encodes the recorded content, for example by encryption."""
 
     def encode(self, data: bytes) -> bytes: ...
     def decode(self, data: bytes) -> bytes: ...
@@ -48,25 +48,25 @@ class Resume:
 
     kind: Literal["nothing", "turn", "calls"]
     """`turn`: an answer is half written, and the same request continues it. `calls`: calls of the
-    last answer have no result, or one that was not sent."""
+    last answer have no result, or have a result that no request has sent."""
     characters: int = 0
     """How many characters of the half-written answer are saved."""
     resumable: bool = True
-    """`False`: nothing is saved that could be continued."""
+    """`False`: no text is saved that could be continued."""
     attempts: int = 0
-    """How many upstream calls were made for it."""
+    """How many upstream calls were made for the half-written answer."""
     not_started: tuple[ParsedCall, ...] = ()
-    """Calls that never began: safe to run. None of an answer that is not whole is among them."""
+    """Calls that never began: safe to run. Calls of incomplete answers are not listed."""
     unknown: tuple[ParsedCall, ...] = ()
     """Calls that began and have no result: their outcome is unknown."""
     abandoned: tuple[ParsedCall, ...] = ()
-    """Those of `unknown` last known to run more than `abandoned_after` seconds ago."""
+    """Those of `unknown` that were last known to run more than `abandoned_after` seconds ago."""
     unsent: tuple[str, ...] = ()
-    """Ids of calls whose result no request has carried yet."""
+    """Ids of calls with a result that no request has sent yet."""
 
 
 class SessionReader:
-    """A session as it can be read: the base of `Journal`."""
+    """The reading part of a session, and the base of `Journal`."""
 
     def __init__(
         self,
@@ -84,15 +84,15 @@ class SessionReader:
         self._codec, self.abandoned_after = codec, abandoned_after
         self._lock = threading.RLock()
         self._pending: list[Statement] = []
-        """Statements that could not be written: they precede the next ones."""
+        """Statements that could not be written. They are written before the next ones."""
         self._live: LiveTurn | None = None
         self._state = SessionState()
         self._anonymous_calls = Counter[str]()
-        """How often a call without an id was given each id."""
+        """How often each id was assigned to a call without an id."""
         self._read()
 
     def _read(self) -> None:
-        """Read what is recorded, without the content of the conversation."""
+        """Read the records, without the content of the conversation."""
         for row in self._store.find(self._store.sql.states, (self.owner.session,)):
             self._state.apply(*row)
 
@@ -104,11 +104,11 @@ class SessionReader:
     # --- the conversation -------------------------------------------------------------------------
 
     def history(self, dialect: str | None = None) -> list[dict[str, Any]]:
-        """Return the messages that the next request has to carry; `[]`: there are none yet.
+        """Return the messages for the next request; `[]`: there are none yet.
 
         These are the messages of requests and answers, then results that were not sent yet. A call
-        without a result gets one that states what is known of it. While an answer is half written,
-        they are the messages of its request: sending them again resumes the answer.
+        without a result gets one that says what is known about it. While an answer is half written,
+        they are the messages of its request; sending them again resumes the answer.
 
         Raises `ValueError` if the session's format is not `dialect`, and `JournalError` if no
         content is kept.
@@ -144,7 +144,7 @@ class SessionReader:
                 live=False,
                 prefill=True,
                 reason=reason,
-                # An answer that is last here will not be last in the request.
+                # The last message here will not be the last one of the request.
                 allow=lambda change: change.why != "trailing_whitespace",
             )
             repaired = history.repair(body, form, policy=policy, model=state.model)
@@ -153,7 +153,7 @@ class SessionReader:
             return objects(repaired.body[key])
 
     def _body(self, contents: dict[int | None, Any]) -> tuple[str, Json, dict[str, Json]]:
-        """Return format, request body without unsent results, and their messages by call id."""
+        """Return format, request body without unsent results, and those results by call id."""
         state, form = self._state, self._state.form
         if self.content == "none":
             message = (
@@ -182,8 +182,8 @@ class SessionReader:
     ) -> list[tuple[ParsedCall, bool]]:
         """Return the calls that no message of a body answers, and whether only results follow them.
 
-        `body` is without unsent results: calls without an id are answered in their order, and an
-        earlier one may still have none.
+        `body` must not contain unsent results. Results of calls without an id belong to the calls
+        in order, and an earlier call may still have no result.
         """
         from continuation import history
 
@@ -201,7 +201,8 @@ class SessionReader:
     ) -> list[Json]:
         """Return the messages of unsent results in the order of their calls.
 
-        A call without an id is known by its place alone, so one without a result gets one here.
+        Only its place identifies a call without an id. So each such call needs a result here, and
+        gets one that says what is known about it.
         """
         from continuation.history.wordings import WORDINGS, Reason
 
@@ -215,9 +216,10 @@ class SessionReader:
         return [*results, *rest.values()]
 
     def _contents(self, number: int | None = None, *, flush: bool = True) -> dict[int | None, Any]:
-        """Return the conversation's content by record number; `number`: of that record alone.
+        """Return the conversation's content by record number. `number`: only that record's.
 
-        `flush`: write what is pending first; not under the lock, which the writer needs too.
+        `flush`: write what is pending first. Do not hold the lock then, because the writer needs
+        it.
         """
         query, values = self._store.sql.contents, [self.owner.session]
         if number is not None:
@@ -231,11 +233,11 @@ class SessionReader:
 
     @property
     def _is_whole(self) -> bool:
-        """Whether the last answer is: a call of one that is truncated may lack arguments."""
+        """Whether the last answer is complete. Calls of a truncated answer may lack arguments."""
         return self._state.outcome not in NOT_WHOLE and not self._state.stopped_short
 
     def _last_calls(self) -> list[ParsedCall]:
-        """Return the calls without a result at the session's end, if their answer is whole."""
+        """Return the calls without a result at the session's end, if their answer is complete."""
         contents = self._contents()
         with self._lock:
             state = self._state
@@ -246,7 +248,7 @@ class SessionReader:
             return [call for call, last in calls if last and call.id not in unsent]
 
     def resume(self) -> Resume:
-        """Return what the session was doing when its process was stopped; changes nothing."""
+        """Return what the session was doing when its process stopped. Changes nothing."""
         contents = self._contents()
         with self._lock:
             state = self._state
@@ -279,7 +281,7 @@ class SessionReader:
             )
 
     def _note_repair(self, changes: int) -> None:
-        """Take note that `history` had to repair the conversation, with so many changes."""
+        """Note that `history` repaired the conversation, with so many changes."""
 
     # --- the last answer --------------------------------------------------------------------------
 
@@ -292,15 +294,15 @@ class SessionReader:
 
     def _last_answer(self, form: str) -> Json:
         """Return the body of the last answer."""
-        contents = self._contents(flush=False)  # it was synced before its end was given
+        contents = self._contents(flush=False)  # it was synced before its end was delivered
         messages = [as_json(contents[number]) for number in self._answer_numbers]
         return forms.shape_of(form).join_answer(messages, self._state.envelope or {})
 
     def _cut_answer(self, form: str, codec: Any) -> tuple[list[Json], list[Json]]:
-        """Return the last answer's events, for a request that is repeated: its blocks, and its end.
+        """Return the events of the last answer's blocks and of its end, for a repeated request.
 
-        Both are empty if the answer is whole or has no text. The end is empty if the answer broke
-        off: the end that it was given is not the provider's.
+        Both are empty if the answer is complete or has no text. The end is empty if the answer
+        broke off, because the provider did not write that end.
         """
         state = self._state
         if state.outcome not in NOT_WHOLE or not state.envelope or not self._answer_numbers:
@@ -313,7 +315,7 @@ class SessionReader:
         return blocks, [] if state.outcome in BROKE_OFF else ends
 
     def _saved_events(self) -> tuple[list[Json], int, int]:
-        """Return what is saved of the open turn: events, number of saves, upstream calls."""
+        """Return what is saved of the open turn: its events, number of saves and upstream calls."""
         events, saves, attempts = list[Json](), 0, 0
         for row in self._store.find(self._store.sql.saves, (self.owner.session,)):
             saves, attempts = row[0], max(attempts, row[1])
@@ -323,9 +325,9 @@ class SessionReader:
     # --- calls ------------------------------------------------------------------------------------
 
     def identified(self, call: object) -> ParsedCall:
-        """Return a call with its id; a missing one is made of its answer, name and arguments.
+        """Return a call with its id. A missing id is made from answer, name and arguments.
 
-        Equal calls of one answer are distinguished by the order in which they run.
+        The order in which they run distinguishes equal calls of one answer.
         """
         tool = forms.tool_call(call)
         if tool.id:
@@ -342,7 +344,7 @@ class SessionReader:
         return answers[-1] if answers else 0
 
     def _ids(self, tool: ParsedCall, contents: dict[int | None, Any]) -> list[str]:
-        """Return the ids made for all calls of the last answer that equal one without an id."""
+        """Return the ids of all calls of the last answer that are equal to a call without an id."""
         number = self._answer_number
         key = f"#{number}/{tool.name}/{forms.digest([tool.arguments])[:12]}"
         shape, wanted = forms.shape_of(self._state.form), forms.digest([tool.name, tool.arguments])
@@ -351,7 +353,7 @@ class SessionReader:
         return [key, *(f"{key}/{nth}" for nth in range(2, alike + 1))]
 
     def _identify(self, contents: dict[int | None, Any]) -> Callable[[OpenCall], ParsedCall]:
-        """Return a function that identifies calls; of equal ones without an id by their order."""
+        """Return a function that identifies calls; equal ones without an id by their order."""
         identified, counted = dict[str, ParsedCall](), Counter[str]()
 
         def identify(call: OpenCall) -> ParsedCall:
@@ -366,7 +368,7 @@ class SessionReader:
         return identify
 
     def state_of(self, call_id: str) -> tuple[bool, int | None]:
-        """Return whether a call is known, and its result's record number (`None`: it has none)."""
+        """Return whether a call is known, and its result's record number (`None`: no result)."""
         call = self._state.calls.get(call_id)
         return call is not None, call.result if call is not None else None
 

@@ -1,7 +1,7 @@
 """The state of a session, as its records define it: the messages, the calls, the open turn.
 
-Records are only appended. `SessionState.apply` takes each of them, whether it was read from the
-store or made just now; so what a record means is defined in one place.
+Records are only appended. `SessionState.apply` processes each record, read from the store or new.
+So the meaning of a record is defined in one place.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ class RecordedMessage:
     """The number of its record."""
     digest: str
     kind: str
-    """`message`: from a request; `answer`: by the model; `interrupted`: a half-written answer."""
+    """`message`: of a request; `answer`: of the model; `interrupted`: a half-written answer."""
 
 
 @dataclass(slots=True)
 class Call:
-    """A tool call that was begun, or whose result was recorded."""
+    """A tool call that has begun, or that has a recorded result."""
 
     intent: dict[str, Any]
     """The intent's fields: `name` and `idempotent`; empty if only a result was recorded."""
     number: int
     active: float
-    """When it was last known to run, in seconds since 1970."""
+    """When it was last known to be running, in seconds since 1970."""
     result: int | None = None
     """The number of its result's record; `None`: it has none."""
     previous: Call | None = None
@@ -41,10 +41,10 @@ class Call:
 
 @dataclass(slots=True)
 class OpenTurn:
-    """A turn that was begun and has not ended."""
+    """A turn that has begun and not ended."""
 
     request_digest: str
-    """Digest of what its request asks."""
+    """Digest of its request."""
     since: float
     framed: bool = False
 
@@ -63,9 +63,9 @@ class SessionState:
     repaired: set[str] = field(default_factory=set[str])
     ended_turns: int = 0
     at: float = 0.0
-    """When something was last recorded, in seconds since 1970."""
+    """Time of the last record, in seconds since 1970."""
     request_digest: str = ""
-    """Digest of what the last turn's request asked."""
+    """Digest of the last turn's request."""
     limit: object = None
     """That request's output limit, in tokens; `None`: it had none."""
     turn_start: int = 0
@@ -73,7 +73,7 @@ class SessionState:
     outcome: str = ""
     """The outcome of the last turn that ended; empty if it ended without an answer."""
     stopped_short: bool = False
-    """Whether that turn's answer ended for a reason other than its end or its calls."""
+    """Whether that turn's answer ended for another reason than a normal end or tool calls."""
     envelope: Json | None = None
     """The last answer's body without its content; `None` once a record follows it."""
 
@@ -106,7 +106,7 @@ class SessionState:
             self.repaired.add(key)
 
     def cancel_intent(self, key: str) -> None:
-        """Take back a call's last intent: it could not be recorded, so the call did not begin."""
+        """Remove a call's last intent. It could not be recorded, so the call did not begin."""
         if (previous := self.calls.pop(key).previous) is not None:
             self.calls[key] = previous
 
@@ -114,7 +114,7 @@ class SessionState:
         """Compare a request's messages with those recorded.
 
         Return how many of the recorded ones stay (`None`: all), and the index of the first new
-        message. An `interrupted` one may be missing from the request: it stays where it was.
+        message. A request may lack an `interrupted` message; it stays in its place.
         """
         if chained:  # the server keeps the rest of the conversation
             return None, 0
@@ -128,9 +128,9 @@ class SessionState:
 
 
 CONTENT_KINDS = frozenset({"message", "answer", "interrupted", "result"})
-"""Kinds of records whose content is a part of the conversation."""
+"""Kinds of records with a part of the conversation as their content."""
 STATE_KINDS = frozenset({"turn", "end", "intent"})
-"""Kinds of records whose content describes the session's state."""
+"""Kinds of records with the session's state as their content."""
 
 
 def characters(events: list[Json]) -> int:

@@ -1,6 +1,6 @@
-"""A journal in an SQLite file in WAL mode: one thread appends, and any may read.
+"""A journal in an SQLite file in WAL mode: one thread appends, and any thread may read.
 
-What is committed and not synced is in the system's cache, which survives a kill.
+Commits that are not synced are in the system's cache, which survives a kill of the process.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from continuation.stores import PATIENCE, sqlite
 from continuation.stores.sqlite import NETWORKS, explained, file_system, wait_for_lock
 
 _LOG_PAGES: Final = 256
-"""Length of the write-ahead log, in pages, at which it is moved into the file. Overwriting a log
-takes half the time of extending it, so it is kept short."""
+"""Length of the write-ahead log, in pages, at which SQLite moves it into the file. The log is kept
+short, because overwriting it takes half the time of extending it."""
 
 _CLOCK: Final = "(julianday('now') - 2440587.5) * 86400.0"
 _STATES: Final = "CASE WHEN kind IN ('turn', 'end', 'intent') THEN content END"
@@ -119,7 +119,7 @@ class JournalFile(sqlite3.Connection):
 
 
 class _Unchanging(JournalFile):
-    """A connection to a file that nobody can change: its folder cannot be written."""
+    """A read-only connection to a file in a folder that cannot be written."""
 
 
 class SqliteJournalStore(JournalStore):
@@ -131,7 +131,7 @@ class SqliteJournalStore(JournalStore):
 
     def __init__(self, path: Path) -> None:
         """Open the file, or create it. Raises `JournalError`."""
-        self.path = path.absolute()  # the process may change its folder
+        self.path = path.absolute()  # the process may change its working directory
         super().__init__(str(path))
         try:
             _check(path)
@@ -146,7 +146,7 @@ class SqliteJournalStore(JournalStore):
     def begin(self) -> None:
         super().begin()
         self._syncs: bool | None = None
-        """Whether the writer's connection syncs its commits; `None`: that is not set yet."""
+        """Whether the writer's connection syncs its commits; `None`: not set yet."""
 
     @classmethod
     def opened(cls, target: Any, *, make: bool) -> SqliteJournalStore:
@@ -162,14 +162,14 @@ class SqliteJournalStore(JournalStore):
         if not path.is_file():
             raise JournalError(f"journal {path}: the file does not exist")
         try:
-            # A connection that may write, though it is not let: only such a one removes the
-            # files that reading makes, or that a process which was killed has left.
+            # Open the file for writing, but forbid queries to write. Only such a connection removes
+            # the files that reading creates or that a killed process has left.
             with closing(_opened(path.absolute())) as db:
                 db.execute("PRAGMA query_only=1")
                 wait_for_lock(lambda: check_format(db, path))
                 if not db.execute("PRAGMA user_version").fetchone()[0]:
                     raise JournalError(f"journal {path}: the file is empty")
-                db.execute("BEGIN")  # all reads are of one moment
+                db.execute("BEGIN")  # so that all reads see one moment
                 yield db
         except sqlite3.Error as error:
             raise JournalError(f"journal {path}: {explained(error, path)}") from error
@@ -191,12 +191,12 @@ class SqliteJournalStore(JournalStore):
         return False
 
     def connect(self) -> JournalFile:
-        # A reader can meet a lock too: while another process recovers the file, or closes it last.
+        # A reader meets a lock too, while another process recovers the file or closes it last.
         connection = _opened(self.path)
         if isinstance(connection, _Unchanging):
             return connection
         try:
-            # Switching to WAL can meet a lock too, and SQLite's busy handler is not called then.
+            # Switching to WAL can meet a lock too, and SQLite does not call its busy handler then.
             wait_for_lock(lambda: connection.execute("PRAGMA journal_mode=WAL"))
             connection.execute(f"PRAGMA wal_autocheckpoint={_LOG_PAGES}")
             connection.execute("PRAGMA secure_delete=FAST")
@@ -206,13 +206,13 @@ class SqliteJournalStore(JournalStore):
         return connection
 
     def give_back(self, connection: JournalFile) -> None:
-        if isinstance(connection, _Unchanging):  # it would not see what others write later
+        if isinstance(connection, _Unchanging):  # it would not see later writes of others
             connection.close()
         else:
             super().give_back(connection)
 
     def disconnect(self) -> None:
-        """Close the connections; the last one of all processes moves the log into the file."""
+        """Close the connections. The last one of all processes moves the log into the file."""
         writer, self._connection = self._connection, None
         closed = [] if writer is None else [writer]
         with suppress(IndexError):
@@ -220,7 +220,7 @@ class SqliteJournalStore(JournalStore):
                 closed.append(self._spare.pop())
         if closed:
             with suppress(sqlite3.Error):
-                # The log stays where another process has the file open, but nothing needs it then.
+                # If another process has the file open, the log stays, but it is no longer needed.
                 closed[0].execute("PRAGMA wal_checkpoint(PASSIVE)")
         for connection in closed:
             with suppress(sqlite3.Error):
@@ -236,7 +236,7 @@ class SqliteJournalStore(JournalStore):
         with self.connection() as connection:
             connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             connection.execute("PRAGMA busy_timeout=0")
-            with sqlite.transaction(connection):  # exclusive: SQLite has one writer
+            with sqlite.transaction(connection):  # always exclusive: SQLite has one writer
                 yield connection
             connection.execute(f"PRAGMA busy_timeout={PATIENCE * 1000:.0f}")
 
@@ -276,7 +276,7 @@ class SqliteJournalStore(JournalStore):
 def _opened(path: Path) -> JournalFile:
     """Connect to a file that exists.
 
-    Of a file in a folder that cannot be written a connection is returned that only reads.
+    If the file's folder cannot be written, the connection is read-only.
     """
     connection = sqlite.connect(path, JournalFile, patience=PATIENCE)
     try:
@@ -302,7 +302,7 @@ def _opened(path: Path) -> JournalFile:
 
 
 def _check(path: Path) -> None:
-    """Refuse a network file system; create a missing file and folder, for their owner alone."""
+    """Refuse a network file system. Create a missing file and folder, for their owner only."""
     if (kind := file_system(path)) in NETWORKS:
         message = f"journal {path}: locks do not work on a network file system ({kind}); "
         raise JournalError(message + "keep it on a local disk")

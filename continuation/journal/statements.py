@@ -1,4 +1,4 @@
-"""What a journal executes, by name: `sqlite.py` and `postgres.py` have the SQL of each."""
+"""Names of the statements that a journal executes. `sqlite.py` and `postgres.py` have the SQL."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 Write: TypeAlias = Literal["append", "save", "forget", "beat", "leave"]
-"""A statement that writes for an owner, and is queued until the writer commits it."""
+"""A statement that writes for an owner. It is queued until the writer commits it."""
 APPEND: Final = "append"
 """Append a record: session, number, epoch, kind, key, at, content."""
 SAVE: Final = "save"
@@ -15,7 +15,7 @@ SAVE: Final = "save"
 FORGET: Final = "forget"
 """Remove the running text of a session."""
 BEAT: Final = "beat"
-"""Record that an owner lives: session, epoch."""
+"""Record that an owner is alive: session, epoch."""
 LEAVE: Final = "leave"
 """Give up a session: session, epoch."""
 
@@ -28,23 +28,23 @@ Statement: TypeAlias = "tuple[Write, tuple[Any, ...]]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statements:
-    """The statements of one database; a field's docstring has the values it takes, if any.
+    """The statements of one database. A field's docstring ends with the values it takes, if any.
 
-    Times are seconds since 1970 by the store's own clock, by which leases are measured.
+    Times are seconds since 1970 by the store's clock, which also measures leases.
     """
 
     mark: str
-    """What stands for a value."""
+    """The placeholder of a value."""
     migrations: tuple[str, ...]
     """What each version of the format adds to the one before."""
 
     writes: Mapping[Write, str]
-    """The SQL of each write. `APPEND` and `SAVE` may be repeated after a failure: a row that is
-    there after all, under its number, is skipped."""
+    """The SQL of each write. `APPEND` and `SAVE` may be repeated after a failure: they skip a row
+    that already exists under its number."""
     guarded: Mapping[Write, str]
-    """`APPEND` and `SAVE` that insert only if the owner's epoch is current. Its session and epoch
-    follow the row's values. It is one statement: a transaction of four would release the
-    interpreter to other threads four times, and wait for it, or for a server, as often."""
+    """`APPEND` and `SAVE` that insert only if the owner's epoch is current. The owner's session and
+    epoch follow the row's values. Each is one statement. A transaction of four statements would
+    release the interpreter lock four times, and wait four times for it or for a server."""
     epochs: str
     """Lock sessions; return id and epoch of each. Ids."""
 
@@ -53,7 +53,7 @@ class Statements:
     epoch: str
     """Return the epoch of a session. Id."""
     create: str
-    """Create a session, unless there is one of that name. Name."""
+    """Create a session, unless one has that name. Name."""
     owner: str
     """Lock a session; return id, epoch, owner, since, beat, and the time now. Name."""
     own: str
@@ -71,16 +71,16 @@ class Statements:
     half: str
     """Return a row if a session has running text. Name."""
     expired: str
-    """Lock a gateway's sessions that are old; return their ids.
+    """Lock the gateway's old sessions; return their ids.
 
-    Seconds of silence; seconds of silence and how many of the newest are not among them.
+    Seconds of silence; seconds of silence for those beyond the newest; how many are the newest.
     """
     drop_running: str
     """Remove the running text of sessions. Ids."""
     drop_records: str
     """Remove the records of sessions. Ids."""
     drop_sessions: str
-    """Remove sessions, but not the last row, or its id would be used again. Ids."""
+    """Remove sessions, except the last row, so that its id is not used again. Ids."""
     outdate: str
     """Raise the epochs of sessions: their owners can write nothing any more. Ids."""
 

@@ -1,14 +1,14 @@
 """What every store of a journal does: one thread per process appends, in the order of calls.
 
-All journals of a process that share a store share its writer, so that what arrives together is
-committed together, and no event loop ever waits for a disk or a server. A commit is synced if
-anything in it has to survive a power loss (intents, results, ends of turns, owners); running text
-only has to survive a kill.
+All journals of a process that use one store share its writer. So writes that arrive together are
+committed together, and no event loop waits for a disk or a server. A commit is synced if anything
+in it has to survive a power loss: intents, results, ends of turns, owners. Running text only has to
+survive a kill.
 
-Each append names its owner, whose epoch is compared in the same transaction: a process that lost
-the session while it was suspended writes nothing (`Fenced`).
+Each append names its owner, and the same transaction compares the owner's epoch. So a process that
+lost the session while it was suspended writes nothing (`Fenced`).
 
-What is executed has a name in `statements.py`, and its SQL in `sqlite.py` and `postgres.py`.
+`statements.py` names the statements; `sqlite.py` and `postgres.py` have their SQL.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Ownership:
     session: int
     epoch: int
     opening: str = field(default="", compare=False)
-    """Id of the opening that took ownership; empty for a journal that only reads."""
+    """Id of the opening that took ownership; empty for a read-only journal."""
 
 
 @dataclass(slots=True)
@@ -59,10 +59,10 @@ class Unit:
 
 
 class Saving(Protocol):
-    """A running turn, whose text is saved when it is due."""
+    """A running turn. The writer saves its text when a save is due."""
 
     def collect(self) -> tuple[Ownership, Sequence[Statement], bool] | None:
-        """Return owner, statements and whether to sync them; `None`: nothing is to be saved."""
+        """Return owner, statements and whether to sync them; `None`: there is nothing to save."""
         ...
 
     def finish(self) -> tuple[Ownership, Sequence[Statement], bool] | None:
@@ -70,7 +70,7 @@ class Saving(Protocol):
         ...
 
     def saved(self, statements: Sequence[Statement], done: Future[None]) -> None:
-        """Take the result of writing what was collected: `done` has ended."""
+        """Receive the result of writing the collected statements: `done` has ended."""
         ...
 
 
@@ -83,7 +83,7 @@ class Rows(Protocol):
 
 
 class Connection(Protocol):
-    """A connection to a store: the methods that are used."""
+    """A connection to a store, with the methods that a journal uses."""
 
     @property
     def sql(self) -> Statements: ...
@@ -102,18 +102,18 @@ class JournalStore(ABC):
     errors: ClassVar[type[Exception]]
     """The base class of what its database library raises."""
     remote: ClassVar[bool] = False
-    """Whether it can crash while the process lives, and then lose what was not synced."""
+    """Whether it can crash while the process runs, and then lose what was not synced."""
     transient: ClassVar[tuple[type[BaseException], ...]]
-    """Errors that may pass, such as a full disk or a server that is gone."""
+    """Errors that may be temporary, such as a full disk or an unreachable server."""
 
     def __init__(self, name: str) -> None:
         """Begin. `name`: the store's name in messages."""
         self.name = name
         self._spare: list[Any] = []
         self._connection: Any = None
-        """The writer's own connection; `None`: it has to be opened."""
+        """The writer's connection; `None`: not open."""
         self.lost = False
-        """Whether it belongs to the process that this one was forked from."""
+        """Whether the store belongs to the process from which this one was forked."""
         self.begin()
 
     def begin(self) -> None:
@@ -124,12 +124,12 @@ class JournalStore(ABC):
         self._ending: list[tuple[Saving, Future[None]]] = []
         self._beats: dict[Ownership, float] = {}
         self._leaving: dict[Ownership, Sequence[Statement]] = {}
-        """Owners that give up their session, and what is still to be written for them."""
+        """Owners that are giving up their session, with the statements still to write for them."""
         self._rests: list[Future[None]] = []
-        """Completed when the connections were closed, or when a session was found to be open."""
+        """Futures of `rest`: completed when the connections are closed, or cannot be closed yet."""
         self._is_ending = False
         self.closed_openings: set[str] = set()
-        """Ids of openings that have ended here; the store may still have them as owners."""
+        """Ids of openings that have ended here. The store may still record them as owners."""
         self._last_beat = time.monotonic()
         self._thread: threading.Thread | None = None
 
@@ -138,7 +138,7 @@ class JournalStore(ABC):
         """Return this process's writer of a file, or of the database that a URL names.
 
         `make`: create a journal if there is none. Raises `JournalError`, and `ValueError` for a
-        target that is no path of a file and no URL.
+        target that is neither a file's path nor a URL.
         """
         kind = kind_of(target)
         key = str(target) if is_url(str(target)) else os.path.abspath(target)  # noqa: PTH100
@@ -152,12 +152,12 @@ class JournalStore(ABC):
     @classmethod
     @abstractmethod
     def opened(cls, target: Any, *, make: bool) -> JournalStore:
-        """Open a store; `make`: create it if there is none."""
+        """Open a store. `make`: create it if there is none."""
 
     @classmethod
     @abstractmethod
     def reading(cls, target: Any) -> AbstractContextManager[Connection]:
-        """Open a store for reading, as of one moment. Raises `JournalError` if it is no journal."""
+        """Open a store to read its state at one moment. Raises `JournalError` for other files."""
 
     @classmethod
     def copy(cls, source: Connection, to: Path) -> None:
@@ -166,19 +166,19 @@ class JournalStore(ABC):
         raise JournalError(message)
 
     def is_there(self) -> bool:
-        """Whether the store's name still leads to what was opened."""
+        """Whether the store's name still refers to what was opened."""
         return True
 
     @classmethod
     def forked(cls) -> None:
-        """Begin anew in a forked process, in which the parent's writer thread does not run."""
+        """Begin anew in a forked process, which does not have the parent's writer thread."""
         cls._opening = threading.Lock()
         for store in cls._open.values():
             store.lose()
         cls._open = {}
 
     def lose(self) -> None:
-        """Write nothing any more: the store's owners belong to the parent process."""
+        """Stop writing: the store's owners belong to the parent process."""
         self.lost = True
         leave_behind(self._spare, self._connection)
         self._spare, self._connection = [], None
@@ -188,10 +188,10 @@ class JournalStore(ABC):
 
     @abstractmethod
     def connect(self) -> Any:
-        """Return a new connection, which any thread may use, one at a time."""
+        """Return a new connection. Any thread may use it, but only one at a time."""
 
     def borrow(self) -> Any:
-        """Return a spare connection, or a new one: opening takes as long as ten queries."""
+        """Return a spare connection, or a new one. Opening one takes as long as ten queries."""
         try:
             return self._spare.pop()
         except IndexError:
@@ -212,7 +212,7 @@ class JournalStore(ABC):
         self.give_back(connection)
 
     def give_back(self, connection: Any) -> None:
-        """Keep a connection that was lent for the next one who asks."""
+        """Keep a connection that was lent, for the next borrower."""
         self._spare.append(connection)
 
     def find(self, query: str, values: Sequence[Any]) -> list[Any]:
@@ -245,13 +245,13 @@ class JournalStore(ABC):
     def transaction(
         self, *, durable: bool = True, exclusive: bool = False
     ) -> AbstractContextManager[Connection]:
-        """Run a transaction in the caller's thread, apart from the writer's.
+        """Run a transaction in the caller's thread, separate from the writer's.
 
-        `durable`: sync its commit. `exclusive`: nobody else writes to any session meanwhile.
+        `durable`: sync its commit. `exclusive`: prevent all other writes to sessions meanwhile.
         """
 
     def retry(self, action: Callable[[], T]) -> T:
-        """Run an action that may run twice; for a server, repeat it if the connection is lost."""
+        """Run a repeatable action. A server's store repeats it if the connection is lost."""
         return action()
 
     def time(self) -> float:
@@ -263,14 +263,14 @@ class JournalStore(ABC):
         return 0
 
     def shrink(self) -> None:  # noqa: B027 - a server does so by itself
-        """Give back the space of what was removed."""
+        """Free the space of removed rows."""
 
     # --- appending -------------------------------------------------------------------------------
 
     def append(
         self, owner: Ownership, statements: Sequence[Statement], *, durable: bool
     ) -> Future[None]:
-        """Commit statements at once; the future fails with `Fenced` or the store's error."""
+        """Commit statements soon. The future fails with `Fenced` or the store's error."""
         unit = Unit(owner, statements, durable)
         with self._condition:
             self._units.append(unit)
@@ -278,15 +278,16 @@ class JournalStore(ABC):
         return unit.done
 
     def save_at(self, when: float, turn: Saving) -> None:
-        """Have a turn's text saved at a time of `time.monotonic`."""
+        """Make the writer save a turn's text at a time of `time.monotonic`."""
         with self._condition:
             self._due.append((when, turn))
             self._wake()
 
     def finish(self, turn: Saving) -> Future[None] | None:
-        """Have a turn's end recorded. `None`: the caller must not wait, or it would block forever.
+        """Make the writer record a turn's end. `None`: do not wait, because that would deadlock.
 
-        For the garbage collector closes streams too: in any thread, at any line.
+        It would if the garbage collector closes a stream in the writer's thread, or in a thread
+        that holds the lock.
         """
         done = Future[None]()
         held = self._condition._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001
@@ -296,15 +297,16 @@ class JournalStore(ABC):
         return None if held or threading.current_thread() is self._thread else done
 
     def start_beats(self, owner: Ownership, every: float) -> None:
-        """Record every so many seconds that an owner lives, until its session is released."""
+        """Record every `every` seconds that an owner is alive, until its session is released."""
         with self._condition:
             self._beats[owner] = every
             self._wake()
 
     def leave(self, owner: Ownership, every: float, last: Sequence[Statement] = ()) -> Future[None]:
-        """Give up a session; if that cannot be written, it is tried again every so many seconds.
+        """Give up a session. If that cannot be written, try again every `every` seconds.
 
-        Otherwise nobody could own it while this process lives. `last`: is written with it.
+        Otherwise no other process could own it while this one runs. `last`: statements to write
+        with it.
         """
         with self._condition:
             self._beats[owner] = every
@@ -320,7 +322,7 @@ class JournalStore(ABC):
         last, key = self._leaving.get(owner), (owner.session, owner.epoch)
         if last is None:
             return Unit(owner, [(BEAT, key)], durable=False)
-        # In a file it is not synced: after a power loss the owner is seen to be gone anyway.
+        # In a file it is not synced: after a power loss, the owner's process is gone anyway.
         unit = Unit(owner, [*last, (LEAVE, key)], durable=self.remote or bool(last))
         unit.done.add_done_callback(partial(self._after_leave, owner))
         return unit
@@ -330,19 +332,19 @@ class JournalStore(ABC):
         if error is None or isinstance(error, Fenced):
             self.release(owner)
         elif not isinstance(error, self.transient):
-            with self._condition:  # leave without `last`, or nobody else could own it
+            with self._condition:  # leave without `last`, so that others can own it
                 if owner in self._leaving:
                     self._leaving[owner] = ()
 
     def release(self, owner: Ownership) -> None:
-        """Record no more beats for a session: it has no owner now, or another one."""
+        """Stop recording beats for a session that has another owner now, or none."""
         with self._condition:
             self._beats.pop(owner, None)
             self._leaving.pop(owner, None)
             self.closed_openings.discard(owner.opening)
 
     def flush(self) -> None:
-        """Save the text of all running turns; wait, at most `PATIENCE`, until all is committed."""
+        """Save the text of all running turns. Wait up to `PATIENCE` until all is committed."""
         with self._condition:
             self._due = [(0.0, turn) for _, turn in self._due]
             markers = [Unit(Ownership(0, 0), (), durable=False)]
@@ -352,9 +354,9 @@ class JournalStore(ABC):
             markers[0].done.result(PATIENCE)
 
     def rest(self) -> None:
-        """Close the connections unless a session is open in this process; wait until that is done.
+        """Close the connections, unless this process has a session open. Wait for that.
 
-        A file is then in one piece, if no other process has it open.
+        A file then has no `-wal` and `-shm` beside it, if no other process has it open.
         """
         done = Future[None]()
         with self._condition:
@@ -364,14 +366,14 @@ class JournalStore(ABC):
             if self._thread is not None:
                 self._rests.append(done)
                 self._wake()
-        if self._thread is None:  # nothing was written here
+        if self._thread is None:  # this process wrote nothing
             self.disconnect()
         else:
             with suppress(Exception):
                 done.result(PATIENCE)
 
     def end(self) -> None:
-        """Write what is to be written, and close the connections: the process ends."""
+        """Write what is pending and close the connections, because the process ends."""
         if self.lost:
             return
         self.flush()
@@ -379,7 +381,7 @@ class JournalStore(ABC):
         self.rest()
 
     def disconnect(self) -> None:  # noqa: B027 - a server does not wait for it
-        """Close the connections that are not lent; they are opened again when they are needed."""
+        """Close the connections that are not lent. They are opened again when needed."""
 
     def _wake(self) -> None:
         if self._thread is None:
@@ -411,7 +413,7 @@ class JournalStore(ABC):
             done.set_result(None)
 
     def _fail(self, units: Sequence[Unit], error: BaseException) -> None:
-        """Fail the units; several are first committed one by one, for one may be at fault."""
+        """Fail the units. First try several one by one, because only one may be at fault."""
         for unit in units:
             try:
                 if len(units) == 1 or self.unreachable(error):
@@ -421,7 +423,7 @@ class JournalStore(ABC):
                 unit.done.set_exception(unit_error)
 
     def _wait(self) -> list[Unit]:
-        """Wait until something is to be written; return all of it."""
+        """Wait until there is something to write; return all of it."""
         with self._condition:
             while not (self._units or self._ending or self._rests):
                 now = time.monotonic()
@@ -446,11 +448,11 @@ class JournalStore(ABC):
             else:
                 unit.done.add_done_callback(partial(follow, done))
                 units.append(unit)
-        # The markers of flushes last: by then, what failed is pending again.
+        # Put the markers of flushes last. When they complete, failed writes are pending again.
         return sorted(units + beats, key=lambda unit: not unit.statements)
 
     def _commit(self, units: Sequence[Unit]) -> None:
-        """Commit units in one transaction; those whose owner has changed fail with `Fenced`."""
+        """Commit units in one transaction. A unit fails with `Fenced` if its owner has changed."""
         durable = any(unit.durable for unit in units)
         if len(units) == 1 and self._commit_one(units[0], durable=durable):
             units[0].done.set_result(None)
@@ -476,7 +478,10 @@ class JournalStore(ABC):
                 unit.done.set_result(None)
 
     def _commit_one(self, unit: Unit, *, durable: bool) -> bool:
-        """Commit a unit of one row; `False`: it exists, the owner changed, or there are several."""
+        """Commit a unit of one row. `False`: not done.
+
+        Then the unit has several rows, its row exists already, or the owner has changed.
+        """
         if len(unit.statements) != 1:
             return False
         write, values = unit.statements[0]
@@ -492,13 +497,13 @@ class JournalStore(ABC):
         """Run a transaction on the writer's connection."""
 
     def perform(self, connection: Connection, statements: Sequence[Statement]) -> None:
-        """Execute statements, in their order."""
+        """Execute statements in order."""
         for write, values in statements:
             connection.execute(self.sql.writes[write], values)
 
     @abstractmethod
     def unreachable(self, error: BaseException) -> bool:
-        """Whether an error means that all other units would fail as well."""
+        """Whether an error means that all other units would fail too."""
 
 
 def kind_of(target: str | os.PathLike[str]) -> type[JournalStore]:
@@ -520,7 +525,7 @@ def kind_of(target: str | os.PathLike[str]) -> type[JournalStore]:
 def _collect(
     turn: Saving, collect: Callable[[], tuple[Ownership, Sequence[Statement], bool] | None]
 ) -> Unit | None:
-    """Return what a turn wants written, if anything; an error of its encoding is reported to it."""
+    """Return what a turn has to write, if anything. Report an error of its encoding to the turn."""
     try:
         collected = collect()
     except Exception as error:
@@ -536,7 +541,7 @@ def _collect(
 
 
 def follow(follower: Future[None], followed: Future[None]) -> None:
-    """Complete a future as another one was completed."""
+    """Complete a future with the result of another one."""
     error = followed.exception()
     if error is None:
         follower.set_result(None)

@@ -1,9 +1,9 @@
 """Tools that run at most once.
 
-The intent is durable before a tool begins, its result before the call returns. So a call without an
-intent did not run; one with an intent and without a result may have, in full or in part, and is not
-run again unless its caller has stated that this does no harm (`idempotent`) or how to find out
-(`verify`). A crash between an effect and its record cannot be detected from inside: nothing here is
+The intent is durable before a tool begins, and the result before the call returns. So a call
+without an intent did not run. A call with an intent and no result may have run, in full or in part.
+It is not run again, unless the caller says that this does no harm (`idempotent`) or how to find out
+(`verify`). A crash between an effect and its record cannot be detected here, so nothing here is
 "exactly once".
 """
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("continuation")
 
 _ALIVE = 10.0
-"""Seconds between records that a tool still runs."""
+"""Seconds between records that a tool is still running."""
 _UNKNOWN = WORDINGS[Reason.STARTED_UNKNOWN]
 
 
 class ToolRun:
-    """The run of one tool call, as a context. `with` cannot skip its body, so check `fresh`.
+    """The run of one tool call, as a context. Check `fresh`: `with` cannot skip its body.
 
     with journal.tool(call) as run:
         if run.fresh:
@@ -50,25 +50,25 @@ class ToolRun:
         self.fresh = False
         """Whether to run the tool: it has not begun before, or it may be run again."""
         self.key = f"{journal.session}/{call.id}"
-        """The idempotency key, the same for each run of this call: a service detects the second."""
+        """The idempotency key, equal for each run of this call: a service can detect a repeat."""
         self.fencing_token = journal.fencing_token
         """Grows with each owner of the session."""
         self.result: Any = None
-        """The call's result: set it if `fresh`; otherwise it is what was recorded."""
+        """The call's result. Set it if `fresh`; otherwise it is the recorded one."""
         self._journal = journal
         self._idempotent = idempotent
         self._over = threading.Event()
 
     def check(self) -> None:
-        """Raise `Fenced` if another process owns the session by now.
+        """Raise `Fenced` if another process owns the session now.
 
-        Call it just before the effect: a process that was suspended in its tool and taken for dead
-        then acts no more. It reads the store. Raises `JournalError` if that cannot be read.
+        Call it just before the effect. It stops a process that was suspended in its tool and taken
+        for dead. It reads the store, and raises `JournalError` if it cannot.
         """
         self._journal.check_owner()
 
     def _start(self) -> Future[None] | None:
-        """Find out whether to run it; return the future of its intent, `None` if not."""
+        """Decide whether to run it; return the future of its intent; `None`: do not run it."""
         began, number = self._journal.state_of(self.call.id)
         if number is not None:
             record = self._journal.recorded(number)
@@ -80,7 +80,7 @@ class ToolRun:
         return self.begin()
 
     def begin(self) -> Future[None]:
-        """Record the intent to run it; the future ends when that is durable."""
+        """Record the intent to run it. The future ends when the record is durable."""
         self.fresh = True
         terms = {"name": self.call.name, "idempotent": self._idempotent}
         return self._journal.record("intent", self.call.id, terms)
@@ -102,14 +102,14 @@ class ToolRun:
         if not self.fresh:
             return None
         if error is not None and not isinstance(error, Exception):
-            return None  # it was interrupted: its outcome is unknown
+            return None  # the tool was interrupted: its outcome is unknown
         value = self.result if error is None else f"{type(error).__name__}: {error}"
         record = self._journal.result_of(self.call, value, failed=error is not None)
         try:
             return self._journal.record("result", self.call.id, record)
         except Fenced:
             raise
-        except Exception as failure:  # closed, or a codec's: the caller has the result
+        except Exception as failure:  # closed, or its codec failed; the caller has the result
             self._journal.failed(failure)
             return None
 
@@ -137,7 +137,7 @@ class ToolRun:
 
 
 def wait_for_result(done: Future[None] | None) -> None:
-    """Wait until a result is durable; the journal logs and repeats what fails. Raises `Fenced`."""
+    """Wait until a result is durable. The journal logs and repeats failures. Raises `Fenced`."""
     if done is not None:
         with suppress(Exception):
             done.result()
@@ -146,7 +146,7 @@ def wait_for_result(done: Future[None] | None) -> None:
 
 
 def is_asynchronous(run: object) -> bool:
-    """Whether a call of it returns a coroutine."""
+    """Whether calling it returns a coroutine."""
     called = getattr(run, "__call__", None)  # noqa: B004 - not whether there is one
     return inspect.iscoroutinefunction(run) or inspect.iscoroutinefunction(called)
 
@@ -218,7 +218,7 @@ class Runner:
             return _UNKNOWN
 
     def _settle(self, done: Any) -> None:
-        """Take what `verify` returned: `None`, so the tool is run; or a result, to be recorded."""
+        """Use what `verify` returned. `None`: run the tool. Otherwise record it as the result."""
         tool = self._run_of_tool
         if done is None:
             self._journal.wait(tool.begin())
@@ -231,7 +231,7 @@ class Runner:
             )
 
     def _ask(self, function: Callable[..., Any] | None) -> Any:
-        """Call a function with the call, the key and the token, as far as it takes them."""
+        """Call a function with the call, and with those extra arguments that it accepts."""
         assert function is not None
         tool = self._run_of_tool
         extra: dict[str, Any] = {
@@ -291,7 +291,7 @@ class Settling:
 
     @contextmanager
     def _runner(self, call: ParsedCall) -> Generator[Runner]:
-        """Lend a runner; what its function raises is the call's result, and not raised again."""
+        """Lend a runner. An exception of its function becomes the call's result."""
         idempotent = call.name in self._idempotent
         runner = Runner(self._journal, call, self._run, idempotent=idempotent, verify=self._verify)
         try:

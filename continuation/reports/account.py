@@ -23,7 +23,8 @@ _REMEDIES = {
     "max_attempts spent": "raise max_attempts",
     "the caller's timeout is spent": "raise the call's timeout, or stream the answer",
     "all recoveries used": "raise max_recoveries",
-    "context window full": "shorten the request",
+    "context window full": "shorten the request (of a saved session: with `continuation repair "
+    "--shrink TOKENS FILE`)",
     "truncated after a function call": "run the call, and continue with its result",
     "stream dropped after a function call": "run the call, and continue with its result",
 }
@@ -87,6 +88,14 @@ def why(report: Report) -> str | None:
     return report.reason or report.error
 
 
+def advice(report: Report) -> str:
+    """Return how an answer that is not complete ended and what helps; `""`: nothing is known."""
+    if report.outcome in (Outcome.COMPLETE, Outcome.HEALED):
+        return ""
+    parts = {"ending": report.ending, "remedy": report.remedy}
+    return "; ".join(f"{name}: {text}" for name, text in parts.items() if text)
+
+
 def costs(report: Report) -> tuple[str, str]:
     """Return the tokens of the turn as if uncut, and those billed for all attempts, in words."""
     return _tokens(report.turn), "at least " * is_partial(report) + _tokens(report.billed)
@@ -114,6 +123,8 @@ def _tokens(usage: Usage) -> str:
 def account(report: Report) -> str:
     """Return the turn in lines: what became of it, each attempt, what was billed."""
     lines = [f"{report.model or report.dialect}: {summary(report)}, {report.seconds:.1f} s"]
+    if helps := advice(report):
+        lines.append(f"  {helps}")
     for attempt in report.attempts:
         limit = "no limit" if attempt.limit is None else f"limit {attempt.limit:,}"
         end = attempt.error or attempt.stop or "no end"

@@ -66,7 +66,7 @@ class Recovering:
     limit: int | None
     """Its output limit, in tokens; `None`: none is set."""
     way: str
-    """How: `prefill`, `prompt`, `retry_smaller`, `argument`, `resend` or `token`."""
+    """How: `prefill`, `prompt`, `retry_smaller`, `call`, `argument`, `resend` or `token`."""
     replaces: bool = False
     """The new answer replaces everything so far: nothing was shown."""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from html import escape
 
 from continuation.ledger import Attempt
-from continuation.reports.account import costs, dollars, made, number, plural, summary
+from continuation.reports.account import advice, costs, dollars, made, number, plural, summary
 from continuation.reports.report import Report, SeamReport
 from continuation.types import Usage
 
@@ -166,6 +166,8 @@ def _result(report: Report) -> Iterator[tuple[str, str]]:
 def fragment(report: Report) -> str:
     """Return the timeline and its tables as HTML for part of a page."""
     parts = [svg((report.model or report.dialect, report))]
+    if helps := advice(report):
+        parts.append(f"<p>{escape(helps)}</p>")
     attempts = [
         (
             str(a.number), str(a.mode), number(a.limit), a.error or a.stop or "no end",

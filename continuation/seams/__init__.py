@@ -1,1 +1,1 @@
-"""Joining two texts where an answer was cut. Pure functions of text."""
+"""Joins two texts where an answer was truncated. Pure functions of text."""

@@ -1,12 +1,12 @@
 """How likely a repetition is an echo: the measured evidence on which a seam drops text.
 
 A repetition at a seam has two explanations. Either the model repeated itself (an echo), or the
-text really has the same words twice. Real text does so in a run (a ladder of `}`, equal lines,
-equal cells), and then the step from the end of the first copy to the start of the second also
-occurs elsewhere in the document. An echo starts anywhere: with the start of a line in the middle of
-another, in the middle of a word. So we measure that step, the run before it, the length, and how
-new the repeated words are, and add up log odds. The weights (below) are fitted on repetitions of
-real files against echoes of every length.
+text really has the same words twice. Real text repeats words in a run: a ladder of `}`, equal
+lines, equal cells. Then the step from the end of the first copy to the start of the second also
+occurs elsewhere in the document. An echo can start anywhere: a line can start inside another line
+or inside a word. So we measure this step, the run before it, the length, and how new the repeated
+words are, and we add up log odds. The weights (below) are fitted on real files: their own
+repetitions against echoes of every length.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from continuation.seams.text import (
     shape,
 )
 
-#: From these log odds on a repetition counts as an echo. That is wrong about once in ten thousand
-#: texts that repeat themselves far more than answers do, and less often in ordinary ones.
+#: A repetition with at least these log odds counts as an echo. That is wrong about once in ten
+#: thousand texts that repeat themselves far more than answers do, and less often in ordinary texts.
 THRESHOLD: Final = 2.5
 #: The log odds of a repetition that is no evidence of an echo.
 NEVER: Final = -99.0
-#: Below so many characters, or so many bits of novelty, a repetition is no evidence.
+#: A repetition with fewer characters, or fewer bits of novelty, is no evidence.
 _SHORTEST, _TRITE = 4, 10.0
 #: The start of a list item or heading, with the first letter of its text.
 _ITEM: Final = re.compile(r"(?:[-*+]|\d{1,3}[.)]|#{1,6}) \w")
 #: Closing tags, brackets and marks: they carry no words.
 _PLAIN: Final = re.compile(r"</\w+>|[^\w]+")
-#: A whole number: with a character that is not a digit on each side.
+#: A complete number: on each side is a character that is not a digit.
 _NUMBER: Final = re.compile(r"(?<=[^\d.])\d{1,9}(?=[^\d.])")
 #: The end of a sentence before the next one begins.
 SENTENCE_END: Final = re.compile(r"(?:[.!?:] |[。！？]|[.!?][\"”]? )$")  # noqa: RUF001 - their marks
 
 
 def odds(before: str, head: str, size: int) -> float:
-    """Return log odds that the first `size` characters of `head` are an echo of `before`'s end.
+    """Return log odds that the first `size` characters of `head` are an echo.
 
     `before` must end with them.
     """
@@ -57,7 +57,7 @@ def odds(before: str, head: str, size: int) -> float:
 
 
 def foregone(before: str, head: str, size: int) -> float | None:
-    """Return the log odds where a guard or a plain sign decides; `None`: they must be measured."""
+    """Return the log odds if a guard or a plain sign decides; `None`: they must be measured."""
     if size == len(before) == len(head) and size < 200:
         return NEVER
     if is_run(head[:size]) or (
@@ -72,7 +72,7 @@ def foregone(before: str, head: str, size: int) -> float | None:
         return 2 * THRESHOLD
     if _is_trite(before, head[:size]):
         return NEVER
-    if len(before) < 400:  # too short to tell a rare step from a common one
+    if len(before) < 400:  # too short to distinguish a rare step from a common one
         return _odds_in_little(before, head, size)
     window = before[-WINDOW:]
     in_run = common_suffix(window, window[: len(window) - size]) >= size
@@ -80,7 +80,7 @@ def foregone(before: str, head: str, size: int) -> float | None:
 
 
 def features(before: str, head: str, size: int) -> dict[str, float]:
-    """Return the features of the first `size` characters of `head`, with which `before` ends."""
+    """Return the features of the first `size` characters of `head`; `before` ends with them."""
     window = before[-WINDOW:]
     echo, rest = head[:size], head[size : size + 4]
     previous = before[-size - 1 : -size]
@@ -94,21 +94,21 @@ def features(before: str, head: str, size: int) -> dict[str, float]:
     weight = size if echo.isascii() else size + 1.5 * sum(char >= "\u2e80" for char in echo)
     return {
         "const": 1.0,
-        # How long it is, how new its words are, and whether it stands alone.
+        # The length, and how new the words are.
         "length": log2(min(weight, 512)),
         "short": -1.0 if size < 12 else 0.0,
         "new": new,
         "full": new >= 48,
         "long_new": log2(max(1.0, min(weight, 192) / 48)) if new >= 40 else 0.0,
-        # The run before it, with the same period.
+        # The run before the echo, with the same period.
         "run": log2(1 + run),
         "run_any": run >= 1,
-        # The step from the end of the text to its start: how much of it occurs elsewhere.
+        # The step from the end of the text to the echo's start: how much of it occurs elsewhere.
         "pair_0": pair < 1,
         "pair_1": pair < 2,
         "pair_2": pair < 3,
         "quad_0": quad < 1,
-        # Where it starts, and where the text stopped.
+        # Where the echo starts, and where the text stopped.
         "line_start": previous in ("\n", ""),
         "sentence_start": sentence and new >= 24,
         "in_word": previous.isalnum() and echo[0].isalnum(),
@@ -118,7 +118,7 @@ def features(before: str, head: str, size: int) -> dict[str, float]:
         "word_step": word,
         "lines": "\n" in echo,
         "space_last": before[-1].isspace(),
-        # Whether what follows it continues the word.
+        # Whether the word continues after the echo.
         "goes_on": before[-1].isalnum() and rest[:1].isalnum(),
     }
 
@@ -127,9 +127,10 @@ def features(before: str, head: str, size: int) -> dict[str, float]:
 
 
 def _is_next_line(before: str, head: str, size: int) -> bool:
-    """Whether the echo may end the line and begin the next, whose word continues after it.
+    """Whether the echo may end this line and begin the next, with a word that continues after it.
 
-    So "LAUNCH_ERROR" may follow "LAUNCH" in a list. The text must have another line of that shape.
+    For example, "LAUNCH_ERROR" may follow "LAUNCH" in a list. The text must have another line of
+    that shape.
     """
     found = re.match(r"([^\w\n]*\n)([^\n]*[a-zA-Z_])\Z", head[:size])
     if found is None or not re.match("[a-zA-Z_]", head[size:]):
@@ -140,9 +141,10 @@ def _is_next_line(before: str, head: str, size: int) -> bool:
 
 
 def _begins_as_this_line(before: str, head: str, size: int) -> bool:
-    """Whether the echo may end a record, and begin the next as this one, whose word continues.
+    """Whether the echo may end a record and begin the next, which begins as this one.
 
-    So "a/reader_source.py" may follow "a/reader.py" in a list of files.
+    The next record's word continues after the echo. For example, "a/reader_source.py" may follow
+    "a/reader.py" in a list of files.
     """
     ending, newline, begun = head[:size].rpartition("\n")
     if not newline or begun != before[before.rfind("\n") + 1 :] or not begun:
@@ -154,14 +156,13 @@ def _begins_as_this_line(before: str, head: str, size: int) -> bool:
 
 
 def _begins_again(before: str, head: str, size: int) -> bool:
-    """Whether the unfinished line or sentence is begun again from its start.
+    """Whether the head begins the unfinished line or sentence again from its start.
 
-    The step back to that start must occur nowhere in the text; then even a short repetition is
-    evidence.
+    If the step back to that start occurs nowhere in the text, even a short repetition is evidence.
     """
     start = len(before) - size
     if start == 0 and size < 24:
-        return False  # two words that come twice may be the answer
+        return False  # an answer may consist of two equal words
     line_start = before[start - 1 : start] in ("\n", "")
     if not (line_start or SENTENCE_END.search(before[max(0, start - 2) : start])):
         return False
@@ -175,7 +176,7 @@ def _begins_again(before: str, head: str, size: int) -> bool:
         return seen_with(window, head[: indent + 1]) < 1
     if before[-2:] + head[:2] in window:
         return False
-    # What is begun again must be more than a sign or a number.
+    # The repeated part must be more than a sign or a number.
     following = head[size]
     if ord(unit[0]) >= 0x2E80:
         return len(unit) >= 5 or (len(unit) >= 2 and unit + following in window)
@@ -187,9 +188,9 @@ def _begins_again(before: str, head: str, size: int) -> bool:
 
 
 def _counts_again(before: str, size: int) -> bool:
-    """Whether the echo repeats a number in a place where the text counts: 13, 14, 15, 15.
+    """Whether the echo repeats a number where the text counts: 13, 14, 15, 15.
 
-    Three numbers after the same words must lead to it in equal steps.
+    Three numbers after the same words must lead to that number in equal steps.
     """
     echo = before[len(before) - size :]
     for number in _NUMBER.finditer(echo) if size >= _SHORTEST else ():
@@ -206,7 +207,7 @@ def _counts_again(before: str, size: int) -> bool:
 
 
 def _misindents(before: str, head: str, size: int) -> bool:
-    """Whether the echo would put spaces where the text has none: in a line, or as indentation."""
+    """Whether the echo would put spaces where the text never has any: in a line or indentation."""
     echo, line, window = head[:size], before.rpartition("\n")[2], before[-WINDOW:]
     space = echo[: len(echo) - len(echo.lstrip(" \t"))]
     if size < _SHORTEST or len(space) < 2 or not echo.strip() or "\n" in echo[: len(space) + 1]:
@@ -217,7 +218,7 @@ def _misindents(before: str, head: str, size: int) -> bool:
 
 
 def _says_words_again(before: str, echo: str) -> bool:
-    """Whether new words, and only words, would come twice in a row, which no measured file has."""
+    """Whether the echo is new words only. No measured file has such words twice in a row."""
     words = echo.split(" ")
     wide = sum(char >= "\u2e80" for char in echo)
     if "".join(words).isalpha() and (wide >= _SHORTEST or len([*filter(None, words)]) > 1):
@@ -236,7 +237,7 @@ def _is_trite(before: str, echo: str) -> bool:
 
 
 def _retyped(before: str, echo: str, rest: str) -> bool:
-    """Whether a cut word was begun again and finished: "impor" and then "important"."""
+    """Whether the head begins a truncated word again and finishes it: "impor", then "important"."""
     word = len(echo) >= 4 and echo.isalpha() and rest[:1].isalpha()
     return word and not before[-len(echo) - 1 : -len(echo)].isalnum() and ord(echo[0]) < 0x2E80
 
@@ -248,17 +249,17 @@ def _odds_in_little(before: str, head: str, size: int) -> float:
         return -9.0
     at_line = before[-size - 1 : -size] in ("\n", "")
     if "\n" in head[:size] and ("|" in head[:size] or common_suffix(before, before[:-size]) >= 2):
-        return NEVER  # the next line or row may well be the same
+        return NEVER  # the next line or row may be the same
     needed = 64.0 if before.endswith("\n") else 24.0 if at_line else 32.0  # bits of novelty
     return THRESHOLD + (novelty(before, head[:size]) - needed) / 4
 
 
 # The weights ------------------------------------------------------------------------------------
 
-# Rounded by hand after a logistic fit on 1.6 million tokens of real files, before
-# `scripts/fit_seams.py` was written: that one writes all that follows this line.
+# These weights are from a logistic fit on 1.6 million tokens of real files, rounded by hand. They
+# are older than `scripts/fit_seams.py`, which writes everything after this line.
 
-#: For a cut inside a line.
+#: If the text stopped inside a line.
 INSIDE: Final = {
     "const": -7.1,
     "length": 1.3,
@@ -282,7 +283,7 @@ INSIDE: Final = {
     "sentence_start": 0.88,
 }
 
-#: For a cut after a line, where the step to a line's start is not rare.
+#: If the text stopped after a line. The step to a line's start is then not rare.
 AFTER: Final = {
     "const": -2.4,
     "run": -0.9,

@@ -1,57 +1,57 @@
-"""What the head of a later attempt shows about where it continues the answer.
+"""Finds in the head of a later attempt where it continues the answer.
 
 Theory
 ------
 
-The input. `before` is all the text that the caller has, or is about to have; it stopped anywhere,
-in a word, a table row, a JSON string, a code fence. `head` is the beginning of what the model
-wrote when it was asked to continue. It may continue exactly, repeat the anchor it was asked for,
-repeat some other end of the text, address the reader first, open the fence again, begin the whole
-answer again, or do several of these in a row. A `Finding` states how many characters at the start
-of the head to leave out, and what, if anything, to put in their place.
+The input. `before` is all text that was delivered or will be. It stopped anywhere: in a word, a
+table row, a JSON string, a code fence. `head` is the beginning of the model's continuation. It may
+continue exactly, repeat the anchor as requested, repeat some other end of the text, address the
+reader first, open the fence again, begin the answer again, or do several of these in a row. A
+`Finding` says how many characters at the start of the head to drop, and what, if anything, to
+insert in their place.
 
-In doubt the text stays. Two mistakes are possible and they are not equal: doubled text is seen and
-can be deleted, lost text is not seen at all. So nothing is left out because it *looks* like an
-echo or a preamble. There must be evidence that outweighs the chance that the document really
-continues like that, and where two readings stay possible the finding is ASSUMED. A rule here may
-keep a few doubled characters; it must not lose one.
+In doubt the text stays. Two mistakes are possible, and they are not equal. A reader sees doubled
+text and can delete it, but cannot see that text was lost. So nothing is dropped only because it
+*looks* like an echo or a preamble. The evidence must outweigh the chance that the document really
+continues like that. Where two readings stay possible, the finding is ASSUMED. A rule here may keep
+a few doubled characters; it must not lose one.
 
-What counts as evidence, strongest first, which is also the order of the checks:
+What counts as evidence, strongest first. The checks have the same order:
 
-1. The whole attempt is nothing new: a statement that the answer is complete (which must refer back
-   to it where an answer may end), the text from its top, or a part of the anchor.
-2. The head begins with the anchor. That was asked for and has enough bits, so it needs no other
-   evidence, however often the same words follow. White space and typography may differ; white
-   space at the anchor's end counts as left out if only with it the text has such a gap. An anchor
-   that is itself a run is never asked for.
+1. The attempt adds nothing: it is a statement that the answer is complete (which must refer to the
+   answer, at a place where an answer may end), the text from its top, or a part of the anchor.
+2. The head begins with the anchor. The prompt requested it and it has enough bits. So it needs no
+   other evidence, however often the same words follow. White space and typography may differ. White
+   space at the anchor's end counts as missing if the text has such a gap only with it. The prompt
+   never requests an anchor that is a run.
 3. The text ends in a run (rows of equal cells, a ladder of braces) and the head stays in it. Then
    a repetition cannot be recognized, and the head is kept.
 4. The head begins with some other end of the text: an echo. `evidence.odds` measures how much more
    likely that is than a document that repeats itself; the threshold is in log odds. A plain sign
-   decides alone: a number repeated where the text counts, an indentation that the text never has,
-   new words twice in a row. After words to the reader less evidence is needed.
-5. The structure allows one reading only: a row would get a cell too many, a mapping the same key
-   twice, indented JSON an impossible step, a text of equal lines one unlike all of them.
-6. The same as 2 and 4 in disguise: without the white space at the end, in quotes, after an
+   decides alone: a repeated number where the text counts, an indentation that the text never has,
+   new words twice in a row. After words to the reader, less evidence is needed.
+5. The structure allows only one reading: otherwise a row has a cell too many, a mapping the same
+   key twice, indented JSON an impossible step, or a text of equal lines a different one.
+6. The head does 2 or 4 in disguise: without the white space at the end, in quotes, after an
    ellipsis or white space. A disguise needs more novelty (`_BARE_BITS`).
-7. Something precedes the continuation: a fence line, the head of the open table, a preamble. After
-   each the checks 2 to 7 are applied to the rest, so that "Sure:", a fence and the anchor are taken
-   off one by one. Before the anchor, words in any language are left out. Otherwise a preamble must
-   be made of the words with which models speak of continuing, and either the end of the text is
+7. Something precedes the continuation: a fence line, the head of the open table, a preamble. Checks
+   2 to 7 then apply to the rest, so that "Sure:", a fence and the anchor are dropped one by one.
+   Before the anchor, words in any language are dropped. Without the anchor, a preamble must consist
+   of the words with which models speak of continuing. In addition, the end of the text must be
    repeated after it, or no sentence can stand where the text stopped.
-8. None of this: only white space is corrected, where syntax allows one reading only.
+8. None of this: only white space is corrected, where syntax allows only one reading.
 
-How it is weighed. There are two units. Bits (`text.novelty`) measure how unlikely words are to
-occur again by chance. Log odds (`evidence.odds`) weigh a repetition by bits, length and the step
-back to its start, with weights fitted on real texts. A preamble has no points: it is proven or
-kept. The first finding that reaches its own threshold is taken; they are not added up.
+How evidence is weighed. There are two units. Bits (`text.novelty`) measure how unlikely words are
+to occur again by chance. Log odds (`evidence.odds`) weigh a repetition by bits, length and the step
+back to its start, with weights fitted on real texts. A preamble has no such measure: it is either
+proven or kept. The first finding that reaches its own threshold wins; findings are not added up.
 
-How it is called. `Judgement.look` is a pure function of the head; `None` means "call again with
-more of it". More is asked for only while a longer head could change the finding: the words so far
-occur in the text near its end or at its top, so that an echo may be arriving, or they could be the
-start of a preamble or of a fence line. With `final` it must decide by what there is. What is known
-about the text before, whatever the head is, is an `EarlierText`; the checks of one head are a
-`Judgement`.
+How it is called. `Judgement.look` is a pure function of the head; `None` means "call again with a
+longer head". That happens only while a longer head could change the finding. Either the words so
+far occur in the text near its end or at its top, so that an echo may be arriving; or they could
+begin a preamble or a fence line. With `final`, it must decide with the head that it has. An
+`EarlierText` has what is known about the text before, independent of the head. A `Judgement` is the
+checks of one head.
 """
 
 from __future__ import annotations
@@ -89,32 +89,32 @@ from continuation.seams.text import common_prefix, common_suffix, fold, is_run, 
 
 #: Log odds of a finding without doubt.
 _SURE: Final = 12.0
-#: Characters by which an echo's end is found; shorter echoes are tried one by one.
+#: Characters that are searched to find an echo's end; shorter echoes are tried one by one.
 _PROBE: Final = 8
-#: A restart that repeats so many characters of the answer's top needs no other evidence.
+#: A restart that repeats this many characters of the answer's top needs no other evidence.
 _TOP: Final = 200
-#: So many first characters that do not occur in the earlier text show that no echo has begun.
+#: If this many first characters do not occur in the earlier text, no echo has begun.
 _FIRST: Final = 20
-#: Least bits by which a longer echo is preferred to a more certain one.
+#: A longer echo with at least this many more bits is preferred to a more certain one.
 _LONGER_BITS: Final = 24.0
-#: Characters of a line that are enough to compare it with the lines before.
+#: Characters of a line that suffice to compare it with earlier lines.
 _RECORD: Final = 200
-#: Least bits of an echo that leaves out the white space at the end, or puts some before it.
+#: Least bits of an echo that lacks the white space at the end, or has additional white space first.
 _BARE_BITS: Final = 40.0
-#: Least bits of an echo behind words that speak of themselves; behind a blank line.
+#: Least bits of an echo after words about continuing; after a blank line.
 _SPOKEN_BITS: Final = 32.0
 _APART_BITS: Final = 20.0
 #: Log odds that words to the reader add to a repetition after them.
 _SPOKEN: Final = 2.0
-#: Least bits of a whole line that is repeated after an opening.
+#: Least bits of a complete line that is repeated after an opening.
 _LINE_BITS: Final = 48.0
 _NUMBERS: Final = re.compile(r"\d+")
 _LAST_WORD: Final = re.compile(r"\w+\W*\Z")
 _NEXT_SENTENCE: Final = re.compile(r"(?:(?<!\.\.)[.!?:] +|[)\]*_]\s+|\n+)(\w)")
-#: Characters of an opening that may be those of the text; of an opening that breaks off.
+#: An opening with this many characters of the text may belong to it; longest one that breaks off.
 _SHARED: Final = 12
 _ONE_SENTENCE: Final = 100
-#: Characters before a phrase that show, being the same, that the text has it twice.
+#: If this many characters before a phrase are the same, the text has the phrase twice.
 _SAME_WORDS: Final = 8
 #: Least bits of a text that is repeated from its top.
 _ALL_BITS: Final = 64.0
@@ -132,22 +132,22 @@ _MARK: Final = re.compile(r"<(anchor(?:-\d+)?)>")
 class SeamKind(StrEnum):
     """What was found where two attempts meet; those in `EXACT` are proven by repeated text."""
 
-    #: It repeated nothing, so nothing proves that it continues at the right character. It is shown
-    #: as it came: a character that the model dropped or added at the seam cannot be noticed.
+    #: It repeated nothing, so nothing proves that it continues at the right character. It is
+    #: delivered unchanged. A character that the model dropped or added here cannot be noticed.
     ASSUMED = "assumed"
     #: It began by repeating the anchor that the recovery prompt requested.
     ANCHOR = "anchor"
-    #: It repeated the end of the earlier text, or the head of the open table, unasked.
+    #: It repeated the end of the earlier text, or the head of the open table, without a request.
     ECHO = "echo"
     #: It began with words to the reader ("Continuing where I left off:").
     PREAMBLE = "preamble"
-    #: It opened a code fence again that was still open.
+    #: It opened again a code fence that was still open.
     FENCE = "fence"
     #: It began the answer again, from the top or from an earlier place.
     RESTART = "restart"
     #: The server sent the prefilled text back before the continuation.
     PREFILL = "prefill"
-    #: White space alone was dropped, or a newline inserted.
+    #: Only white space was dropped, or a newline inserted.
     WHITESPACE = "whitespace"
     #: There was no later text.
     EMPTY = "empty"
@@ -161,7 +161,7 @@ EXACT: Final = frozenset({SeamKind.ANCHOR, SeamKind.ECHO, SeamKind.RESTART, Seam
 """The kinds of seams that repeated text proves to be exact."""
 
 _REPEATS: Final = frozenset({SeamKind.ANCHOR, SeamKind.ECHO, SeamKind.RESTART, SeamKind.FENCE})
-"""What proves, where it follows, that words before it are no part of the answer."""
+"""Kinds that prove that the words before them are not part of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,15 +170,15 @@ class Finding:
 
     kind: SeamKind
     drop: int = 0
-    """Characters at the start of the head to leave out."""
+    """Characters at the start of the head to drop."""
     odds: float = _SURE
     """Log odds that this is right."""
     insert: str = ""
-    """Text to put in the place of the characters left out."""
+    """Text to insert in place of the dropped characters."""
     back: int = 0
-    """Characters to take back from the end of the text before."""
+    """Characters to remove from the end of the text before."""
     own_fence: bool = False
-    """The dropped fence line opens a fence that the text has not, so drop its closing line too."""
+    """The dropped line opens a fence that the text does not have, so drop its end line too."""
 
     def after(self, skipped: int, kind: SeamKind) -> Finding:
         """Return the same finding after an opening of `skipped` characters."""
@@ -186,11 +186,11 @@ class Finding:
 
 
 class _MoreNeededError(Exception):
-    """Raised when a longer head may change the finding, so that more of it is needed."""
+    """A longer head may change the finding, so more of it is needed."""
 
 
 class Judge:
-    """Recognizes an attempt that only repeats earlier text, and an opening that is no text."""
+    """Recognizes an attempt that only repeats earlier text, and an opening that is a preamble."""
 
     def __init__(self, before: EarlierText) -> None:
         self._before = before
@@ -198,10 +198,11 @@ class Judge:
         self._text = before.text
 
     def adds_nothing(self, head: str, stop: str) -> Finding | None:
-        """Return the finding that a whole attempt brings nothing new; `None`: it does.
+        """Return the finding that a complete attempt adds nothing; `None`: it adds something.
 
-        Then all of it is dropped. If the cut went through a stop sequence, the model completes it
-        while it repeats the anchor, and ends there: then the part that was shown is dropped too.
+        All of such an attempt is dropped. If the text was truncated inside a stop sequence, the
+        model completes that while it repeats the anchor, and ends there. Then the part of the stop
+        sequence that is in the text is dropped too.
         """
         if only_says_complete(self._cut, head):
             return Finding(SeamKind.COMPLETE, len(head), 4.0)
@@ -216,7 +217,7 @@ class Judge:
         return Finding(SeamKind.ECHO, len(head), 4.0, back=back)
 
     def replays(self, head: str) -> tuple[int, int] | None:
-        """Return (characters before a replay, its place in the text) for a long head, or `None`."""
+        """Return the characters before a replay and its place in the text, for a long head."""
         for at in self._starts(head):
             body = head[at:]
             if len(body) < 2 * _PROBE or is_run(body) or novelty("", body) < _ALL_BITS:
@@ -233,7 +234,7 @@ class Judge:
         return None
 
     def _is_before_replay(self, opening: str, place: int) -> bool:
-        """Whether an opening before a replay from `place` on is no text, or none at all."""
+        """Whether an opening before a replay from `place` on is empty, or a preamble."""
         if not opening.strip() or only_of_itself(opening):
             return True
         return place < 200 and may_be_words(opening) and self._is_new_line(opening)
@@ -244,7 +245,7 @@ class Judge:
         return Finding(SeamKind.PREAMBLE, size, 4.0) if own else None
 
     def _is_new_line(self, opening: str) -> bool:
-        """Whether the last line of an opening, if any, is not one of the text."""
+        """Whether the text does not contain the last line of an opening, or it is empty."""
         last = opening.rstrip().rpartition("\n")[2]
         return not last or last not in self._text
 
@@ -254,7 +255,7 @@ class Judge:
 
 
 class Judgement:
-    """The checks of one head, or of what follows an opening in it; `final`: no more of it comes."""
+    """The checks of one head, or of its rest after an opening. `final`: the head is complete."""
 
     def __init__(self, before: EarlierText, *, final: bool) -> None:
         self._before = before
@@ -280,7 +281,7 @@ class Judgement:
         return found
 
     def _stays_in_run(self, head: str) -> bool:
-        """Whether the text ends in a run that `head` continues: then no echo can be recognized."""
+        """Whether the text ends in a run that `head` continues. No echo can be recognized then."""
         period = self._before.period
         known = min(len(head), period)
         if not period or not (self._final or known == period):
@@ -311,27 +312,27 @@ class Judgement:
             return marked
         if head.startswith(anchor):
             end, rest = anchor[len(anchor.rstrip()) :], head[len(anchor) :]
-            # The white space at its end is the anchor's own; or that was left out, and it is new.
+            # White space after it is the anchor's own, or new because the model left that out.
             left_out = end and lacks(self._cut, end, rest)
             if left_out and not rest.strip():
                 if not self._final:
                     raise _MoreNeededError
-                left_out = False  # nothing follows for it to stand before
+                left_out = False  # no text follows it
             return Finding(SeamKind.ANCHOR, len(anchor) - (len(end) if left_out else 0))
         return self._loosely(head, anchor)
 
     def _anchor_after_words(self, head: str) -> Finding | None:
-        """Return the anchor after other words: these are not part of the answer, in any language.
+        """Return the anchor after other words. Those are not part of the answer, in any language.
 
         The anchor occurs nowhere else in the text. If it occurs in the head, the model repeats it
-        as requested, unless the answer itself has the same words twice. Then what precedes them
-        is the same as well, or there are more lines between than words to the reader have.
+        as requested, unless the answer itself has the same words twice. In that case the words
+        before them are the same too, or more lines are between than words to the reader have.
         """
         anchor = self._before.anchor
         if not anchor or not may_begin_words(self._text, head):
             return None
         if self._before.line and fold(head[:48])[0][:12] == fold(self._before.line[:48])[0][:12]:
-            return None  # the whole line is repeated, in other white space or typography
+            return None  # the complete line is repeated, in other white space or typography
         at = head.find(anchor, 1)
         if at < 0:
             words, ends = fold(head)
@@ -360,8 +361,8 @@ class Judgement:
     def _is_said_before_anchor(self, opening: str, rest: str) -> bool:
         """Whether an opening before the anchor is words to the reader, not text between two copies.
 
-        If the text has the same words twice, then it has the same before them, or after them, or
-        it stopped where the words end, so that they are a line or sentence of their own.
+        If the text has the same words twice, it also has the same before them or after them, or it
+        stopped where these words end, and they are a line or sentence of their own.
         """
         anchor = self._before.anchor
         earlier = self._text[: len(self._text) - len(anchor)]
@@ -372,7 +373,7 @@ class Judgement:
         words = opening[: len(opening) - same] if again else opening
         echo = opening[len(words) :] + anchor
         if rest.strip() and echo.lstrip().startswith(rest.lstrip()[:5]):
-            return False  # a run goes round
+            return False  # a run that repeats
         if only_of_itself(words):
             return True
         if not may_be_words(words) or (rest and rest[:5] in opening) or self._is_mixed(words):
@@ -386,10 +387,11 @@ class Judgement:
         return same > 0 and begins and self._is_one_saying(words)
 
     def _is_mixed(self, words: str) -> bool:
-        """Whether an opening may hold text of the answer behind words to the reader.
+        """Whether an opening may contain text of the answer after words to the reader.
 
-        It shares words with the text, a sentence in it begins with a small letter, or it is longer
-        than a sentence and breaks off, as the words before a phrase do that comes twice.
+        It does if it shares words with the text, or if a sentence in it begins with a small letter.
+        It also does if it is longer than a sentence and breaks off, because the words before a
+        repeated phrase do that.
         """
         phrase = words.strip()
         shared = (phrase[at : at + _SHARED] for at in range(len(phrase) - _SHARED + 1))
@@ -403,14 +405,14 @@ class Judgement:
         )
 
     def _is_one_saying(self, words: str) -> bool:
-        """Whether an opening is one line that does not end as a line of the text may."""
+        """Whether an opening is one line with an end that no line of the text would have."""
         phrase = words.strip()
         return "\n" not in phrase and not (words.endswith("\n") and phrase[-1] not in ".!?:…")
 
     def _marked(self, head: str, anchor: str) -> Finding | None:
-        """Return the anchor inside our tag, after a text that ends like the beginning of that tag.
+        """Return the anchor inside our prompt's tag, if the text ends as that tag begins.
 
-        Without the anchor in it, the tag could be the rest of the text's own tag.
+        A tag without the anchor in it could be the rest of the text's own tag.
         """
         mark = _MARK.match(head)
         size = mark.end() + len(anchor) if mark else 0
@@ -426,7 +428,7 @@ class Judgement:
     def _loosely(self, head: str, anchor: str) -> Finding | None:
         """Return the anchor in other white space or typography, or with a capital letter first.
 
-        Or the unfinished line, in its place.
+        `anchor` can also be the unfinished line.
         """
         lead = len(head) - len(head.lstrip()) if anchor[0].isspace() else 0
         words, ends = fold(head[lead : lead + 4 * len(anchor) + 8])  # Hangul decomposes into three
@@ -437,18 +439,18 @@ class Judgement:
             raise _MoreNeededError
         size = len(asked)
         if not words.startswith(asked) or ends[size - 1 : size] == ends[size : size + 1]:
-            return None  # the latter: the next folded character is of the same character
+            return None  # the latter: both folded characters come from one character
         end = lead + ends[size - 1]
         if not self._final and len(head) < end + 8:
             raise _MoreNeededError
         goes_on = anchor[-1] == "\n" and _INSIDE_WORD.match(head, end - 1)
         whole_line = self._text[: -len(anchor)][-1:] in ("", "\n")
         if goes_on and whole_line and "\n" + head[end] not in self._before.tail:
-            return None  # no line begins so: the anchor's last word is part of a longer one
+            return None  # no line begins so: the anchor's last word is part of a longer word
         return Finding(SeamKind.ANCHOR, end + self._other_space(head[end:]), 8.0)
 
     def _echo(self, head: str, text: str, *, spoken: bool = False) -> Finding | None:
-        """Return the end of `text` at the start of `head`; `spoken`: after words to the reader."""
+        """Return an echo of `text` at the start of `head`; `spoken`: after words to the reader."""
         best: Finding | None = None
         for size in _borders(text, head):
             if _goes_round_early(head, size) or self._before.unsure_in_run(head, size):
@@ -481,7 +483,7 @@ class Judgement:
         return more.after(len(head) - len(rest), more.kind) if more else best
 
     def _adds(self, head: str, shorter: int, size: int) -> bool:
-        """Whether a longer echo has new words that the text would hold twice without it."""
+        """Whether a longer echo has new words, which the text would otherwise contain twice."""
         new = novelty(self._text, head[:size]) - novelty(self._text, head[:shorter])
         return new >= _LONGER_BITS
 
@@ -495,7 +497,7 @@ class Judgement:
         return score + (1.0 if "\n" not in head[:size] else 0.0)
 
     def _proven(self, head: str) -> Finding | None:
-        """Return the last line repeated, where the syntax allows no other reading."""
+        """Return a repetition of the last line, if the syntax allows no other reading."""
         size = line_again(self._cut, head)
         if size == 0 or (size is None and self._final):
             return None
@@ -512,17 +514,17 @@ class Judgement:
             return None
         start = len(bare) - found.drop
         whole_line = "\n" in self._text[len(bare) :] and bare[:start][-1:] in ("", "\n")
-        needed = LINE_KNOWN if whole_line else _BARE_BITS  # a whole line may come twice
+        needed = LINE_KNOWN if whole_line else _BARE_BITS  # a complete line may come twice
         if novelty(bare, head[: found.drop]) < needed:
             return None
         if _INSIDE_WORD.match(head, found.drop - 1):
             return None
         drop = found.drop + self._same_space(head[found.drop :])
-        # A run whose unit ends in this white space continues only after it.
+        # If the unit of a run ends in this white space, the run continues only after it.
         return None if _goes_round_early(head, drop) else replace(found, drop=drop)
 
     def _same_space(self, rest: str) -> int:
-        """Return how many white space characters of `rest` the text ends with already."""
+        """Return how many white space characters of `rest` the text already has at its end."""
         stripped = self._text[len(self._before.bare) :]
         lead = rest[: len(rest) - len(rest.lstrip())]
         if lead.startswith(stripped):
@@ -530,9 +532,9 @@ class Judgement:
         return len(lead) if stripped.startswith(lead) else 0
 
     def _other_space(self, rest: str) -> int:
-        """Return the same where the white space may be another, as it was within the anchor.
+        """Return the same for white space that may differ, as it did within the anchor.
 
-        Spaces go if the text has none like them: two in a row, or one before a line.
+        Drop spaces if the text has none like them: two in a row, or one before a line.
         """
         lead = len(rest) - len(rest.lstrip(" "))
         blank = "\n " if "\n" in self._text[len(self._before.bare) :] else "  "
@@ -545,7 +547,7 @@ class Judgement:
         opened = _DECORATION.match(head)
         if not opened or not opened[0].strip() or head.lstrip()[:3] == "```":
             return None
-        # The echo may itself begin with such a mark, or with white space.
+        # The echo itself may begin with such a mark, or with white space.
         begins = {opened.end(1): "", opened.end(2): opened[3] or "", opened.end(): opened[3] or ""}
         for at, mark in begins.items():
             if head[:at].strip() and (found := self._quoted(head, at, mark)):
@@ -584,7 +586,7 @@ class Judgement:
             found = self._echo(rest, self._text)
             start = len(self._text) - found.drop if found else 0
             if not self._cut.inside_line and self._text[start - 1 : start].strip():
-                return None  # a line of its own: an indented copy of that line
+                return None  # it may be a new line: an indented copy of that line
         if found is None or self._text.endswith(head[: lead + found.drop]):
             return None
         novel = novelty(self._text, rest[: found.drop]) >= _BARE_BITS
@@ -612,8 +614,8 @@ class Judgement:
         if own is None:
             undecided = self._cut.inside_line and rest.startswith("\n") and "\n```" not in rest
             if undecided and not self._final:
-                raise _MoreNeededError  # the next fence line may tell
-            # It closes the fence, unless what follows it continues a run or repeats the text.
+                raise _MoreNeededError  # the next fence line may decide
+            # It closes the fence, unless the text after it continues a run or repeats earlier text.
             if not self._cut.fence or not rest:
                 return None
             if self._stays_in_run(rest):
@@ -631,7 +633,7 @@ class Judgement:
         inner = self._within(rest, depth=0)
         if inner.drop == 0 and not inner.insert and self._cut.inside_line:
             in_table = self._cut.last_line.lstrip().startswith("|")
-            # The repeated block ended in a newline, and the text before it did not.
+            # The repeated block ended in a newline, but the text before it did not.
             ended = "" if in_table or rest[:1] in ("", "\n") else "\n"
             inner = replace(inner, insert=wanted(self._cut, rest) or ended)
         return inner.after(size, SeamKind.ECHO)
@@ -659,7 +661,7 @@ class Judgement:
             if inner.kind in _REPEATS and echo.strip() and not self._before.period:
                 return inner.after(at, SeamKind.PREAMBLE)
             if inner.kind in _REPEATS:
-                inner = Finding(SeamKind.ASSUMED)  # white space, and runs, repeat themselves
+                inner = Finding(SeamKind.ASSUMED)  # white space and runs repeat themselves
             at -= own_line_break(self._cut, opening, rest)
             best = replace(inner.after(at, SeamKind.PREAMBLE), odds=4.0)
         return best
@@ -667,7 +669,7 @@ class Judgement:
     def _completes_word(self, opening: str, rest: str) -> bool:
         """Whether `rest` completes the truncated word to one that the text has.
 
-        Then a line before it, which begins with a capital letter, is no part of the text.
+        Then a line before it that begins with a capital letter is not part of the text.
         """
         cut = self._cut
         if not (cut.inside_word and opening[0].isupper() and rest[:1].islower()):
@@ -692,13 +694,13 @@ class Judgement:
         return self._plain(rest) if rest.strip() else Finding(SeamKind.ASSUMED)
 
     def _line_again(self, rest: str) -> Finding | None:
-        """Return the last line begun again after an opening: there it is an echo, however short."""
+        """Return a repeated last line after an opening. There even a short one is an echo."""
         line = self._cut.line or self._cut.last_line + "\n"
         begun = self._text.endswith(line) and rest.startswith(line) and len(rest) > len(line)
         if not begun or is_run(line) or not line.strip():
             return None
         if not self._cut.line and novelty(self._text, line) < _LINE_BITS:
-            return None  # a whole line may come twice
+            return None  # a complete line may come twice
         if not any(map(str.isalpha, line)):
             return None
         if not self._before.knows(rest[: max(len(line) + _PROBE, 2 * _FIRST)]):
@@ -719,7 +721,7 @@ class Judgement:
         return Finding(SeamKind.ASSUMED, 0, 0.0)
 
     def _may_tell(self, head: str) -> bool:
-        """Whether more of `head` may show an echo, a preamble or a fence at its start."""
+        """Whether a longer `head` may reveal an echo, a preamble or a fence at its start."""
         body = head.lstrip()
         if len(body) < _FIRST + 4:
             return True
@@ -739,7 +741,7 @@ class Judgement:
 
 
 def _borders(text: str, head: str) -> list[int]:
-    """Return the sizes, ascending, of the beginnings of `head` with which `text` ends."""
+    """Return the sizes, in ascending order, of all beginnings of `head` that end `text`."""
     sizes = [n for n in range(1, min(_PROBE, len(head) + 1)) if text.endswith(head[:n])]
     if len(text) < _PROBE:
         return sizes
@@ -758,7 +760,7 @@ def _goes_round_early(head: str, size: int) -> bool:
     following = head[size : size + known]
     if head.startswith(following) and len(following) >= min(known, 3):
         return True
-    # Or a part of it: the same continues behind it as within it.
+    # Or `head` repeats a part of them: the same text follows after them as within them.
     again = head.find(head[:_PROBE], 1, size + _PROBE - 1)
     while again > 0:
         same = common_prefix(head[again:], head)

@@ -1,12 +1,15 @@
-"""Preambles, words to the reader before a model continues: what proves that they are some.
+"""Recognizes preambles: words to the reader before a model continues.
 
-Before the anchor, words in any language are no part of the answer; the judge decides that. Without
-the anchor an opening is left out only if all three hold. It is made of nothing but the words with
-which models speak of continuing an answer. It is set apart. And one of these is true: no sentence
-can stand where the text stopped (in a word, in JSON, between statements of code); the opening
-announces, in the first person or by a colon, that the answer continues; the end of the text is
-repeated after it. All else is kept: a letter may say "Sorry for the interruption", a story
-"Continued".
+Before the anchor, words in any language are not part of the answer; the judge decides that. Without
+the anchor, an opening is dropped only if all three conditions are met:
+
+- It consists only of words with which models speak of continuing an answer.
+- It is set apart by a line break or a blank line.
+- One of these is true: no sentence can stand where the text stopped (in a word, in JSON, between
+  statements of code); the opening announces, in the first person or by a colon, that the answer
+  continues; or the end of the text is repeated after it.
+
+Everything else is kept. A letter may contain "Sorry for the interruption", and a story "Continued".
 """
 # ruff: noqa: RUF001 - the letters that look like Latin ones are those of other languages
 
@@ -18,7 +21,7 @@ from typing import Final
 
 from continuation.seams.text import Cut, Form, cells, fence_line, shape
 
-#: Characters within which a preamble must end, and its lines of words.
+#: The most characters of a preamble, and the most lines with words.
 LONGEST: Final = 400
 _MOST_LINES: Final = 3
 
@@ -30,12 +33,12 @@ _NAME: Final = re.compile(r"\w+[_(.\[=:]")
 _MARKED: Final = re.compile(r"[(\[*_]{1,2}[^\W\d_]")
 _WRAPPED: Final = re.compile(r"\([^()]+\)|\[[^\[\]]+\]|\*{1,2}[^*]+\*{1,2}|__?[^_]+__?")
 _QUOTED: Final = re.compile(r"(?<!\w)['\"‘“]|['\"’”](?!\w)")
-#: A mark behind another, or in front of a letter: the second is the text's own.
+#: A mark after another one, or before a letter: the second belongs to the text.
 _TWO_MARKS: Final = re.compile(
     r"(?<!\.)\.\.(?!\.)|[:!?…。：！？][.:…。：]|[.。][:!?。：！？]|[.!?:…][^\W_]"
 )
 _PAIRS: Final = ("()", "[]")
-#: Words of French, which has a space before some marks.
+#: Words of French, which puts a space before some marks.
 _SPACED_MARKS: Final = re.compile(r"[éèàç]|\b(?:je|la suite|voici)\b", re.IGNORECASE)
 _SENTENCE_GAP: Final = re.compile(r"(?<=[.!?…:。！？：])\s+|\n")
 
@@ -43,7 +46,7 @@ _SENTENCE_GAP: Final = re.compile(r"(?<=[.!?…:。！？：])\s+|\n")
 def may_begin_words(text: str, head: str) -> bool:
     """Whether `head`, after `text`, may begin with words to the reader, in any script.
 
-    In a script with capital letters a sentence begins with one, perhaps after a mark.
+    In a script with capital letters, a sentence begins with one, perhaps after a mark.
     """
     if not head.strip():
         return True
@@ -57,7 +60,7 @@ def may_begin_words(text: str, head: str) -> bool:
 
 
 def may_be_words(opening: str) -> bool:
-    """Whether an opening before the anchor may be words to the reader: no code, and a few lines."""
+    """Whether an opening before the anchor may be words to the reader: a few lines, no code."""
     phrase = opening.strip()
     lines = [line for line in phrase.split("\n") if line.strip()]
     words = any(map(str.isalnum, phrase)) and not _CODE_SIGNS.search(phrase)
@@ -65,7 +68,7 @@ def may_be_words(opening: str) -> bool:
 
 
 def ends_of_openings(head: str) -> list[int]:
-    """Return where a preamble at the start of `head` may end: after a newline, after a colon."""
+    """Return where a preamble at the start of `head` may end: after newlines and after a colon."""
     ends = [found.end() for found in _BLANK_LINE.finditer(head[: LONGEST + 20])]
     colon = re.match(r"[^\n:\uff1a]{2,160}[:\uff1a…][^\S\n]+(?=\S)", head)
     if colon:
@@ -74,9 +77,9 @@ def ends_of_openings(head: str) -> list[int]:
 
 
 def only_of_itself(opening: str) -> bool:
-    """Whether every word of an opening is one with which models speak of continuing an answer.
+    """Whether an opening has only words with which models speak of continuing an answer.
 
-    It must be whole sentences, of which one does speak of it.
+    It must consist of complete sentences, and one of them must speak of continuing.
     """
     phrase = opening.strip()
     if not may_be_words(opening) or opening[0].isspace() or _QUOTED.search(phrase):
@@ -89,7 +92,7 @@ def only_of_itself(opening: str) -> bool:
     if _TWO_MARKS.search(phrase):
         return False
     if re.search(r"\s[.:!?…]+\Z", phrase) and not _SPACED_MARKS.search(phrase):
-        return False  # the mark is the text's own
+        return False  # the mark belongs to the text
     for sentence in _SENTENCE_GAP.split(phrase):
         if sentence[:1].islower() or not any(map(str.isalpha, sentence)):
             return False
@@ -100,7 +103,7 @@ def only_of_itself(opening: str) -> bool:
 
 
 def may_become_of_itself(head: str) -> bool:
-    """Whether all words so far may begin an opening that speaks of itself."""
+    """Whether all words so far may begin an opening for which `only_of_itself` is true."""
     if not head[:1].isupper() and head[:1] not in "([*_" and head[:1] < "\u2e80":
         return False
     if _is_wide(head):
@@ -110,19 +113,19 @@ def may_become_of_itself(head: str) -> bool:
 
 
 def cannot_stand(cut: Cut, opening: str, rest: str) -> bool:
-    """Whether an opening that speaks of itself cannot belong to the text that was truncated.
+    """Whether an opening, for which `only_of_itself` is true, cannot belong to the truncated text.
 
-    No sentence can stand at the cut, and the opening has a line of its own.
+    That is so if no sentence can stand where the text stopped, and the opening has its own line.
     """
     if opening[0].isspace() or not opening.rstrip(" \t\r").endswith("\n") or not rest.strip():
         return False
     if fence_line(cut.line) is not None:
-        return False  # its line break is needed
+        return False  # the fence line needs the opening's line break
     code = cut.form is Form.CODE and _admits_no_sentence(cut, opening)
     if not code and _speaks_alike(cut, opening):
         return False
     if cut.line and not re.search(r"\n[ \t\r]*\n\Z", opening):
-        # The line break may be the text's own, and so may words before it.
+        # The line break and the words before it may belong to the text.
         return opening.rstrip()[-1] in ":：" and _announces(cut, opening, rest)
     return (
         _is_inside_word(cut, opening, rest)
@@ -136,7 +139,7 @@ def cannot_stand(cut: Cut, opening: str, rest: str) -> bool:
 
 
 def _speaks_alike(cut: Cut, opening: str) -> bool:
-    """Whether the text has such words itself, or is about answers that are truncated."""
+    """Whether the text itself has such words, or is about truncated answers."""
     near = cut.near.lower()
     if any(stem[0].lower() in near for stem in _STRICT.finditer(opening)) or _is_about(cut):
         return True
@@ -147,8 +150,9 @@ def _speaks_alike(cut: Cut, opening: str) -> bool:
 def own_line_break(cut: Cut, opening: str, rest: str) -> int:
     """Return how many characters at the end of an opening are white space of the text.
 
-    A line break or a blank line sets the words apart; what comes behind it is the text's own. Right
-    behind a sentence the break itself may be the text's own, which ends a paragraph there.
+    A line break or a blank line sets the words apart. White space after it belongs to the text. If
+    the text stopped right after a sentence, the break itself may belong to the text, as the end of
+    a paragraph.
     """
     space = opening[len(opening.rstrip()) :]
     own = space[space.find("\n") :].lstrip(" \t\r")
@@ -156,15 +160,15 @@ def own_line_break(cut: Cut, opening: str, rest: str) -> int:
     if ended and not _rest_is_inner(cut, rest):
         return len(own)
     if space[:1] == " ":
-        return len(own)  # the words stand on the line of the text
+        return len(own)  # the words are on the line of the text
     inner = continues_sentence(rest) or (cut.inside_word and rest[0].isalnum())
     if cut.inside_line and own == "\n" and not inner:
-        return 1  # the words may stand on the line of the text
+        return 1  # the words may be on the line of the text
     return len(_BLANK_LINE.sub("", own, count=1))
 
 
 def continues_sentence(rest: str) -> bool:
-    """Whether `rest` begins with a small letter or an inner mark: in the middle of a sentence."""
+    """Whether `rest` begins inside a sentence: with a small letter or an inner mark."""
     first = rest[1:2] if rest[:1] == " " else rest[:1]
     return first.islower() or first in _INNER
 
@@ -179,11 +183,11 @@ def _is_about(cut: Cut) -> bool:
 
 
 def _announces(cut: Cut, opening: str, rest: str) -> bool:
-    """Whether an opening announces that an answer continues, and stands where no other line would.
+    """Whether an opening announces that an answer continues, at a place where no other line can be.
 
-    It does so in the first person, or by a colon after a word for continuing. Where a line of the
-    text could begin, it must also name the interruption: "Let me continue with the next part." and
-    "Here is the rest of the code:" are lines of guides and talks.
+    It announces that in the first person, or by a colon after a word for continuing. Where a line
+    of the text could begin, the opening must also name the interruption. "Let me continue with the
+    next part." and "Here is the rest of the code:" occur in guides and talks.
     """
     if cut.form is Form.CODE and _may_have_words(cut):
         return False
@@ -203,10 +207,10 @@ def _announces(cut: Cut, opening: str, rest: str) -> bool:
 
 
 def _is_foreign(cut: Cut, opening: str) -> bool:
-    """Whether an opening is in a script that the text has not.
+    """Whether an opening is in a script that the text does not have.
 
-    Texts in other scripts have names and titles in Latin letters. So such an opening must be a
-    sentence, and stand right behind a letter.
+    Texts in other scripts contain names and titles in Latin letters. So a Latin opening must be a
+    sentence, and stand right after a letter.
     """
     script = _script(opening)
     if script in {_script(char) for char in set(cut.near)}:
@@ -225,7 +229,7 @@ def _script(text: str) -> str:
 
 
 def _is_between_records(cut: Cut, rest: str) -> bool:
-    """Whether an opening would stand in or between two rows, or two of many lines alike."""
+    """Whether an opening would be inside or between two rows, or two of many similar lines."""
     rows = cut.form is Form.TABLE and not cut.line and rest[0] == "|"
     if rows and _RULER.match(rest.partition("\n")[2]) is None:
         return True
@@ -239,7 +243,7 @@ def _is_between_records(cut: Cut, rest: str) -> bool:
         return True
     if not line.split() or len(cut.line.split()) > 1:
         return False
-    # The first words of many lines are alike, such as the times in a log.
+    # The first words of many lines are similar, such as the times in a log.
     first = shape(line.split()[0])
     firsts = [one.split(" ")[0] for one in cut.shapes]
     return len(first.replace("w", "")) >= _MARKS and firsts.count(first) >= _ALIKE
@@ -248,7 +252,7 @@ def _is_between_records(cut: Cut, rest: str) -> bool:
 def _is_inside_word(cut: Cut, opening: str, rest: str) -> bool:
     """Whether a capital letter would follow a small one or a digit, with no space between.
 
-    Or a letter of a script that has no capitals.
+    A letter of a script without capitals, such as Chinese, counts as a capital letter.
     """
     if cut.text[-1:].islower() and opening[0] >= "\u2e80" and rest[0].islower():
         return not any(char >= "\u2e80" for char in cut.near[-400:])
@@ -256,7 +260,7 @@ def _is_inside_word(cut: Cut, opening: str, rest: str) -> bool:
     if opening[0] in "[*" and last.isalpha() and rest[0].isalpha():
         return not cut.in_prose or rest[0].islower()
     if (opening[0] == "(" and not cut.in_prose) or (cut.in_prose and rest[0].isupper()):
-        return False  # a call; a new paragraph
+        return False  # a function call, or a new paragraph
     if (
         not (last.islower() or last.isdigit() or last == "_")
         or not letters
@@ -267,7 +271,7 @@ def _is_inside_word(cut: Cut, opening: str, rest: str) -> bool:
 
 
 def _is_after_inner_mark(cut: Cut, opening: str, rest: str) -> bool:
-    """Whether a sentence would begin right behind a mark, as none does in the text."""
+    """Whether a sentence would begin right after a mark, which never happens in the text."""
     fields = cut.form in (Form.CSV, Form.TABLE, Form.YAML)
     last = cut.text[-1:]
     begins = last in _CLOSERS or (last in _JOINERS and cut.in_prose and rest[0].islower())
@@ -277,14 +281,14 @@ def _is_after_inner_mark(cut: Cut, opening: str, rest: str) -> bool:
 
 
 def _rest_is_inner(cut: Cut, rest: str) -> bool:
-    """Whether `rest` begins with one space, or an inner mark, as no line of the text does."""
+    """Whether `rest` begins with one space or an inner mark, but no line of the text does."""
     if not cut.inside_line or rest[0] not in _NO_LINE_STARTS or rest[:2].isspace():
         return False
     return re.search(rf"\n{re.escape(rest[0])}\S", cut.near) is None
 
 
 def _admits_no_sentence(cut: Cut, opening: str) -> bool:
-    """Whether the text is of a kind that has no sentences where it stopped."""
+    """Whether no sentence can stand where a text of this kind stopped."""
     body = cut.near[cut.near.rfind("```") + 3 :] if cut.fence is not None else cut.near
     if cut.form is Form.HTML:
         return cut.near.rfind("<") > cut.near.rfind(">")
@@ -319,10 +323,10 @@ def _is_program(cut: Cut) -> bool:
 
 #: What sets an opening apart: a line break, or a blank line.
 _BLANK_LINE: Final = re.compile(r"\n[ \t\r]*\n|\n")
-#: So many lines that are alike make records, and so many marks make lines alike.
+#: The least similar lines that make records, and the least marks that make lines similar.
 _ALIKE: Final = 3
 _MARKS: Final = 3
-#: So many make records even with a single mark.
+#: This many similar lines make records even with a single mark.
 _MANY_ALIKE: Final = 8
 _SPACES: Final = re.compile(r" +")
 _RULER: Final = re.compile(r"[\s|:\-]*-[\s|:\-]*(?:\n|\Z)")
@@ -334,7 +338,7 @@ _PROGRAMS: Final = frozenset(
 )
 #: A line that is a sentence, in what may be code.
 _SENTENCE_LINE: Final = re.compile(r"^[A-Z]\w*(?:,? [\w'’-]+){2,}[.!?:]$", re.MULTILINE)
-#: What is taken for code, but holds sentences.
+#: Signs of texts that look like code but contain sentences.
 _NO_PROGRAM: Final = re.compile(
     r"\\(?:begin|section|item|emph)\b|^@@ |^<\w|<<[-~]?['\"]?\w|^\w+: |=\s*$", re.MULTILINE
 )
@@ -347,10 +351,10 @@ _COMMENT: Final = re.compile(
 
 
 def only_says_complete(cut: Cut, text: str) -> bool:
-    """Whether a whole attempt only states that an earlier message of the model's was complete.
+    """Whether a complete attempt only states that an earlier message of the model was complete.
 
-    Other statements of completeness may be the answer's own last sentence ("No further changes to
-    the code are needed."), so they are kept, and so are all in a text about such messages.
+    Other statements of completeness are kept, because they may be the answer's last sentence ("No
+    further changes to the code are needed."). All of them are kept in a text about such messages.
     """
     phrase = text.strip()
     if not 8 <= len(phrase) <= 240 or "\n\n" in phrase or _CODE_SIGNS.search(phrase):
@@ -376,13 +380,13 @@ def only_says_complete(cut: Cut, text: str) -> bool:
 
 #: Characters that may end a preamble.
 _ENDS: Final = ".!?…:。！？：।؟"
-#: Behind these, a sentence has ended.
+#: After these, a sentence has ended.
 _STOPS: Final = _ENDS + "\"'”’»」』)"
 #: After these, a space or a line break comes before a sentence.
 _CLOSERS: Final = ",;)]}"
 #: And after these, unless a small letter continues the word.
 _JOINERS: Final = "-./~&+"
-#: With these a line hardly begins.
+#: A line rarely begins with these.
 _NO_LINE_STARTS: Final = " .,;:!?)]"
 #: Words with which an opening may begin in small letters.
 _FIRST_WORD: Final = re.compile(
@@ -396,7 +400,7 @@ _AGREEING: Final = re.compile(
     re.IGNORECASE,
 )
 
-#: Being complete, having nothing to add.
+#: That an answer is complete, or that there is nothing to add.
 _COMPLETE: Final = re.compile(
     r"(?:already|fully|now|is|was|been|sent) (?:\w+ )?complete"
     r"|nothing (?:\w+ )?(?:to|left|remain)|no (?:further|more|additional|other)"
@@ -413,7 +417,7 @@ _COMPLETE: Final = re.compile(
 
 _COMPLETE_WORDS: Final = re.compile(rf"(?:{_COMPLETE.pattern})\w*", re.IGNORECASE)
 
-#: An earlier message, as the model speaks of its own.
+#: How a model refers to its own earlier message.
 _MY_MESSAGE: Final = re.compile(
     r"\b(?:my|(?:the|this|that) (?:previous|last|above|earlier)) "
     r"(?:(?:previous|last|above|earlier) )?(?:response|answer|message|output|reply)\b"
@@ -442,7 +446,7 @@ _SELF: Final = re.compile(
     r"|продолж|извин|прерв|остальн|оставш|продовж|вибач|συνεχ|συγγν|سأكمل|أكمل|أتابع|سأتابع|जारी)[^\W\d_]*",
     re.IGNORECASE,
 )
-#: Words for continuing alone, not for the rest of something or for an apology.
+#: Only words for continuing, not for the rest of something or for an apology.
 _CONTINUING: Final = re.compile(
     r"\b(?:contin[uú]|resum|pick(?:ing|ed)? (?:it |this |things |right )?(?:back )?up|carrying on"
     r"|going on\b|sig[ou]|segu|prossegu|retom|fortsetz|weiter|suite\b|repren|poursui|riprend"
@@ -483,7 +487,7 @@ _INTERRUPTION: Final = re.compile(
 _MORE_WORDS: Final = re.compile(r"[:：]\s*\S")
 #: Marks inside a sentence, after which no new one begins.
 _JOINING: Final = frozenset(",;-–—(‘“'\"/&")
-#: A text about answers that are cut off or complete.
+#: A text about truncated or complete answers.
 _ABOUT_ANSWERS: Final = re.compile(
     r"(?:{answer}).{0,48}(?:{state})|(?:{state}).{0,24}(?:{answer})".replace(
         "{answer}",
@@ -496,7 +500,7 @@ _ABOUT_ANSWERS: Final = re.compile(
     ),
     re.IGNORECASE,
 )
-#: Stems of which a text that has them may well have more.
+#: Stems that a text may well repeat if it already has one.
 _STRICT: Final = re.compile(
     r"left off|cut[- ]?off|cut short|was cut|truncat|interru|apolog|sorry|resum"
     r"|continu(?:e\b|ing|ed)|abbruch|abgebroch|abgeschnitt|unterbr|entschuldig|weiter\b|fortsetzung|désolé|coup(?:é|ure)"
@@ -541,7 +545,7 @@ _OWN_WORDS: Final = frozenset(
     прервался прерывание с текста того файла часть التي النقطة توقفت حيث عذرا عندها من
     """.split()  # noqa: SIM905 - read as words
 )
-#: Scripts whose words are not all separated, or hold marks that are no letters.
+#: Scripts in which words are not always separated, or contain marks that are not letters.
 _WIDE: Final = re.compile("[\u0900-\u097f\u2e80-\U0010ffff]")
 #: The same words in those scripts: Chinese, Japanese, Korean, Hindi.
 _OWN_WIDE: Final = re.compile(

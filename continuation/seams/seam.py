@@ -1,17 +1,17 @@
 """The seam: where the text of a later attempt is joined to the text before it.
 
-The `Judge` reads the head, the beginning of that attempt. `Seam` takes the pieces as they arrive,
-decides by what the judge finds, and returns what may be shown. It is in one of three states:
+The `Judge` reads the head, which is the beginning of that attempt. `Seam` receives the attempt's
+pieces as they arrive, decides by the judge's finding, and returns text to deliver. It has three
+states:
 
-- The **head** is held. It is judged whenever it has one of a fixed list of lengths, so that the
-  pieces in which it came make no difference; most continuations are released after 24 to 48
-  characters.
+- It buffers the **head**. The head is judged at fixed lengths, so the result does not depend on the
+  pieces. Most continuations are delivered after 24 to 48 characters.
 - A head of the greatest length (the anchor and `hold` more) that repeats earlier text word for word
-  is a **replay**: it is followed by position until it leaves that text or continues after its end.
-  Any other head of that length must be judged as it is.
-- After the **verdict** text passes through.
+  is a **replay**. The seam follows it by position until it differs from that text, or continues
+  after its end. Any other head of that length must be judged as it is.
+- After the **verdict**, text passes through.
 
-After a prefill there is hardly anything to decide; `_after_prefill` does that.
+After a prefill there is little to decide; `_after_prefill` does it.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ from continuation.seams.judge import Finding, Judge, Judgement, SeamKind
 from continuation.seams.preamble import may_begin_words
 from continuation.seams.text import common_prefix, is_run
 
-#: How models write their thoughts into a text, where no server parses them.
+#: How models write their thoughts into a text that no server parses.
 _THOUGHTS: Final = ("<think>", "</think>")
 
-#: Lengths of the head at which it is judged, whatever pieces it came in.
+#: Lengths of the head at which it is judged, independent of its pieces.
 _LOOKS: Final = (24, 48, 80, 128, 200, 320, 480)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was done at one seam: counts only, never message text."""
+    """The result at one seam: counts only, never message text."""
 
     kind: SeamKind
     """What was found at the seam."""
     dropped: int = 0
-    """Characters of the later attempt that were not shown."""
+    """Characters of the later attempt that were dropped."""
     taken_back: int = 0
     """Characters removed from the end of the earlier text."""
     inserted: int = 0
-    """Characters we added between the two."""
+    """Characters added between the two texts."""
     confidence: float = 1.0
-    """How sure the finding is, from 0 to 1."""
+    """The certainty of the finding, from 0 to 1."""
 
 
 class Seam:
     """Joins one later attempt's text to the text before it, piece by piece.
 
     before: the visible text of the turn so far, exactly as generated.
-    anchor: the end of `before` that the recovery prompt asked the model to repeat, if it did.
-    prefilled: the text sent as the trailing assistant message, when the attempt is a prefill.
-    unshown: how many characters at the end of `before` may still be taken back.
-    hold: how many characters of the head, besides the anchor, may be held.
+    anchor: the end of `before` that the recovery prompt asked the model to repeat, if any.
+    prefilled: the text sent as the trailing assistant message, if the attempt is a prefill.
+    unshown: how many characters at the end of `before` are not delivered and can be removed.
+    hold: how many characters of the head, besides the anchor, may be buffered.
     """
 
     def __init__(
@@ -79,25 +79,25 @@ class Seam:
         self._judge = Judge(self._earlier)
         self._anchor = anchor or ""
         self._follows: str | None = None
-        """What follows the anchor, as long as it may be a second copy of it."""
+        """The text after the anchor, while it may be a second copy of the anchor."""
         thinks = prefilled is None and before.lstrip().startswith(_THOUGHTS[0])
         self._thoughts = _Thoughts() if thinks and _THOUGHTS[1] in before else None
-        """Leaves thoughts out, where the text began with some and this attempt may as well."""
+        """Drops thoughts, if the text began with thoughts, so that this attempt may too."""
         self._skipped = 0
-        """Characters of thoughts."""
+        """Characters of thoughts that were dropped."""
         self._head = ""
         self._replay: Replay | None = None
         self._opening = ""
-        """The beginning of the head, before a replay."""
+        """The part of the head before a replay."""
         self._fence: str | None = None
-        """Held text that may be the line closing a fence whose opening line was dropped."""
+        """Buffered text that may close a fence after its opening line was dropped."""
         self.restarted = False
-        """Whether the attempt only repeated the answer's beginning, and got no further."""
+        """Whether the attempt only repeated the answer's beginning."""
         self.verdict: Verdict | None = None
-        """What was done; `None` until it is decided."""
+        """The result; `None` until it is decided."""
 
     def feed(self, piece: str) -> str:
-        """Take a piece of the attempt's text; return what may be shown now."""
+        """Process a piece of the attempt's text; return the text to deliver now."""
         if self.verdict is not None:
             return self._pass(piece)
         if self._replay is not None:
@@ -124,15 +124,15 @@ class Seam:
         return ""
 
     def finish(self, stop: str = "", *, refused: bool = False) -> str:
-        """Return the held text that must be shown after all, because the attempt's text has ended.
+        """End the attempt's text; return the buffered text that still has to be delivered.
 
-        `stop` is the stop sequence at which it ended, if the provider named one. `refused`: it
-        ended with a refusal. Then held text that repeats nothing and begins a sentence of its own
-        is the refusal, not the answer.
+        `stop` is the stop sequence at which the text ended, if the provider named one. `refused`:
+        the attempt ended with a refusal. Buffered text that repeats nothing and begins a sentence
+        is then the refusal, not the answer.
         """
         if self._replay is not None:
             return self._leave(self._replay, ended=True)
-        if self._thoughts is not None:  # they never ended, or were none
+        if self._thoughts is not None:  # the thoughts did not end, or there were none
             self._skipped, self._head = self._thoughts.skipped, self._thoughts.finish()
         shown = ""
         if self.verdict is None:
@@ -148,7 +148,7 @@ class Seam:
             held = ""
         return shown + held
 
-    # While the head is held --------------------------------------------------------------
+    # While the head is buffered ----------------------------------------------------------
 
     def _find(self, *, final: bool) -> Finding | None:
         if self._prefilled is not None:
@@ -156,7 +156,7 @@ class Seam:
         return Judgement(self._earlier, final=final).look(self._head)
 
     def _replays(self) -> bool:
-        """Whether a head of the greatest length repeats earlier text; then follow the replay."""
+        """Whether a head of the greatest length repeats earlier text. If so, follow the replay."""
         if self._prefilled is not None:
             self._replay = Replay(self._prefilled, 0, len(self._head))
         elif place := self._judge.replays(self._head):
@@ -176,7 +176,8 @@ class Seam:
         self._replay = None
         taken = len(self._opening) + replay.at - replay.start
         if self._prefilled is not None:
-            # The server sent the whole prefill back: what follows is held as far as white space.
+            # The server sent the complete prefill back. Buffer the text after it until its white
+            # space is decided.
             self._head = replay.source[: replay.at]
             self._looks = [taken + n for n in (1, 2, 3, 4, 8, 16, 32)]
             self._hold = self._looks[-1]
@@ -185,7 +186,10 @@ class Seam:
         return self._decide(Finding(SeamKind.RESTART, taken)) + self.feed(rest)
 
     def _leave(self, replay: Replay, *, ended: bool = False) -> str:
-        """Show a replay that left the text before its end, unless the whole attempt is a replay."""
+        """Deliver a replay that differs from the text before the text's end.
+
+        Do not if the attempt has ended and the replay is all of it.
+        """
         self._replay = None
         self._head = self._opening + replay.source[replay.start : replay.at]
         if ended and not replay.source[: replay.start].strip():
@@ -199,7 +203,8 @@ class Seam:
 
     def _decide(self, found: Finding) -> str:
         rest, self._head = self._head[found.drop :], ""
-        # The sign of half a character before is taken back, unless the attempt begins with one too.
+        # Remove the U+FFFD of half a character from the end of `before`, unless the attempt begins
+        # with one too.
         broken = len(self._before) - len(self._before.rstrip("\ufffd"))
         takes = bool(rest) and not rest.startswith("\ufffd") and broken <= 3
         back = found.back + (broken if takes else 0)
@@ -220,14 +225,14 @@ class Seam:
         return text if self._fence is None else self._without_own_fence(self._fence + text)
 
     def _note_second_anchor(self, follows: str, verdict: Verdict) -> None:
-        """Take the anchor for no proof if it was repeated twice: one may be the text's own."""
+        """Withdraw the proof by the anchor if it comes twice: one copy may belong to the text."""
         again = follows.startswith(self._anchor)
         self._follows = follows if self._anchor.startswith(follows) and not again else None
         if again:
             self.verdict = replace(verdict, kind=SeamKind.ASSUMED, confidence=0.5)
 
     def _without_own_fence(self, held: str) -> str:
-        """Return the text to show, without the closing line of a fence whose first was dropped."""
+        """Return the text to deliver, without the end line of a fence with a dropped first line."""
         places = (held.find(marker) for marker in ("\n```", "\n~~~"))
         bare = [at for at in places if at >= 0 and not held[at + 4 :].partition("\n")[0].strip()]
         at = bare[0] if bare else held.rfind("\n")
@@ -254,10 +259,9 @@ def join(
     prefilled: str | None = None,
     unshown: int | None = None,
 ) -> tuple[str, Verdict]:
-    """Join two whole texts, as a `Seam` does that is fed with `after` in any pieces.
+    """Join two complete texts, as a `Seam` does with `after` in any pieces.
 
-    `unshown=None` means that none of `before` has reached the caller yet. Return the joined text
-    and the verdict.
+    `unshown=None`: nothing of `before` was delivered yet. Return the joined text and the verdict.
     """
     unshown = len(before) if unshown is None else unshown
     seam = Seam(before, anchor=anchor, prefilled=prefilled, unshown=unshown)
@@ -267,16 +271,16 @@ def join(
 
 
 def _after_prefill(before: str, prefilled: str, head: str, *, final: bool) -> Finding | None:
-    """Return what `head` shows where the model continues right after `prefilled`; `None`: wait.
+    """Return the finding for `head` after the prefill `prefilled`; `None`: more text is needed.
 
     Some servers send the prefilled text back first. White space at the end of `before` is not part
-    of `prefilled`: it is shown already, so it is dropped when the model writes it again, and stays
-    when the model does not.
+    of `prefilled`, but it is delivered already. So it is dropped if the model writes it again, and
+    stays otherwise.
     """
     if not head:
         return Finding(SeamKind.EMPTY) if final else None
     echoed = 0
-    # A shorter one may be repeated by chance, and in a run repetition is how the text continues.
+    # A shorter prefill may be repeated by chance, and a run continues by repetition.
     repeats = len(prefilled) >= 16 and head.startswith(prefilled[: len(head)])
     if repeats and not is_run(prefilled):
         again = head[len(prefilled) :]
@@ -331,28 +335,28 @@ class _Thoughts:
         return rest
 
     def finish(self) -> str:
-        """Return what came if it was no thoughts; `""`: it was."""
+        """Return the buffered text if it is not thoughts; `""`: there is none."""
         pieces, self._pieces = self._pieces, []
         return "".join(pieces)
 
 
 class Replay:
-    """Follows a text that repeats `source` from `start` on, and has repeated it up to `at`."""
+    """Follows a text that repeats `source` from `start` on and has repeated it up to `at`."""
 
     def __init__(self, source: str, start: int = 0, at: int = 0) -> None:
         self.source = source
         self.start = start
         self.at = at
         self.lost = False
-        """Whether the text left the source before its end."""
+        """Whether the text differed from the source before the source's end."""
 
     @property
     def done(self) -> bool:
-        """Whether the source was repeated to its end, so that all that follows is new."""
+        """Whether the source was repeated to its end, so that all further text is new."""
         return self.at >= len(self.source) and not self.lost
 
     def feed(self, piece: str) -> str:
-        """Take a piece of the text; return the part of it that is not the source's next text."""
+        """Process a piece of the text; return the part that does not repeat the source."""
         if self.lost:
             return piece
         expected = self.source[self.at : self.at + len(piece)]

@@ -1,8 +1,8 @@
-"""What the syntax at the cut decides: blocks that are written again, white space at the seam.
+"""Decisions by syntax: repeated fences, headers and lines, and white space at the seam.
 
-Models open a fence again that is open, or repeat the head of the open table or the last line. Where
-the syntax allows only one reading, no odds are needed. White space is kept as it is, unless the
-state of the text allows only one reading there too.
+Models open a fence again that is still open, or repeat the head of the open table or the last line.
+Where the syntax allows only one reading, no odds are needed. White space is kept, unless the state
+of the text allows only one reading there too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ALIASES: Final = {
     "rs": "rust",
     "rb": "ruby",
 }
-#: A line of JSON that cannot follow itself: a member, or a last value.
+#: A line of JSON that cannot follow itself: a member or a last value.
 _JSON_LINE: Final = re.compile(
     r'"[^"]+": (?:.*,|\[)|(?:"[^"]+": )?(?:"(?:[^"\\]|\\.)*"|-?\d[\w.+-]*|true|false|null)'
 )
@@ -51,8 +51,8 @@ _NUMBERED: Final = re.compile(r"\s*(?:[-*]\s+)?(\d{1,4})([.)])\s+\S")
 def reopens(cut: Cut, head: str) -> tuple[int, bool | None] | None:
     """Return the size of the fence line at the start of `head` (if any), and what it opens again.
 
-    `True`: text that was written without a fence, so that the line which closes the fence later is
-    superfluous as well. `False`: the fence that is open. `None`: nothing.
+    `True`: a text that had no fence, so the line that closes this fence later is superfluous too.
+    `False`: the fence that is open. `None`: nothing.
     """
     opened = _OPENER.match(head)
     fence = fence_line(opened[1]) if opened else None
@@ -65,7 +65,7 @@ def reopens(cut: Cut, head: str) -> tuple[int, bool | None] | None:
         return size, None
     if fence.info:
         ours, theirs = _language(cut.fence), _language(fence)
-        if not ours:  # in a plain fence, after a blank line, it is a block of its own
+        if not ours:  # after a blank line in a plain fence, it is a new block
             same = cut.inside_line or not (head[0] == "\n" or cut.near.endswith("\n\n"))
         else:
             same = ours == theirs or (
@@ -84,7 +84,7 @@ def _language(fence: Fence) -> str:
 
 
 def _wraps_document(cut: Cut, fence: Fence) -> bool:
-    """Whether the fence wraps a document that was being written without one."""
+    """Whether the fence wraps a document that the text began without a fence."""
     if cut.inside_line and cut.form in (Form.JSON, Form.CSV, Form.HTML):
         return True
     if cut.form is Form.CODE and cut.line:  # no fence belongs inside a line of code
@@ -98,9 +98,9 @@ def _wraps_document(cut: Cut, fence: Fence) -> bool:
 
 
 def _goes_on_as_code(cut: Cut, rest: str) -> bool:
-    """Whether a bare fence line before `rest` did not close the fence: `rest` is fenced text."""
+    """Whether `rest` is fenced text, so that the bare fence line before it did not close."""
     if not rest.strip() or fence_line(rest.lstrip("\n").partition("\n")[0]) is not None:
-        return False  # an empty block was not opened again
+        return False  # an empty block: the fence was not opened again
     if rest.startswith("\n"):
         return _looks_fenced(cut, rest.lstrip("\n")) and _next_fence_closes(rest)
     begun = fence_line(cut.last_line) is not None and not cut.near.endswith("\n\n")
@@ -132,14 +132,14 @@ def _looks_fenced(cut: Cut, rest: str) -> bool:
     return first is not None and ("\n" + first[0]) in cut.near[cut.near.rfind("```") :]
 
 
-# Lines that are written again -------------------------------------------------------------------
+# Repeated lines ---------------------------------------------------------------------------------
 
 
 def line_again(cut: Cut, head: str) -> int | None:
-    """Return how many characters of `head` repeat the last line, as the syntax proves; 0: none.
+    """Return how many characters of `head` repeat the last line, if the syntax proves it; else 0.
 
-    A table row or record would have a cell too many, a mapping the same key twice, a list an
-    end after its comma. `None`: the whole first line of `head` is needed to tell.
+    It does if otherwise a table row or record had a cell too many, a mapping the same key twice, or
+    a list an end after its comma. `None`: the complete first line of `head` is needed to decide.
     """
     line = cut.line or cut.last_line + "\n"
     if not line.strip() or not cut.text.endswith(line) or not head.startswith(line):
@@ -154,10 +154,10 @@ def line_again(cut: Cut, head: str) -> int | None:
 
 
 def fits_only_without(cut: Cut, head: str, size: int) -> bool | None:
-    """Whether `head` continues such a text only if its first `size` characters are left out.
+    """Whether `head` can continue such a text only without its first `size` characters.
 
-    With them a row or record has too many cells, a line is unlike all others of the text, or JSON
-    is indented in an impossible way. `None`: more of `head` is needed to tell.
+    With them, a row or record has too many cells, a line differs from all others of the text, or
+    JSON has an impossible indentation. `None`: more of `head` is needed to decide.
     """
     if cut.form is Form.JSON and not _is_indented_json(cut, head[:size]):
         return _is_indented_json(cut, "") and _is_indented_json(cut, head[size:])
@@ -168,7 +168,7 @@ def fits_only_without(cut: Cut, head: str, size: int) -> bool | None:
     without, doubled = (cut.line + part.partition("\n")[0] for part in (head[size:], head))
     if cut.inside_line and cut.form in (Form.TABLE, Form.CSV):
         if "\n" in head[:size]:
-            return False  # a whole row too many is no row with a cell too many
+            return False  # an additional row is not a row with a cell too many
         above = cut.near.rpartition("\n")[0].rpartition("\n")[2]
         rows = (
             row.count("|") if cut.form is Form.TABLE else cells(row, cut.separator)
@@ -181,7 +181,7 @@ def fits_only_without(cut: Cut, head: str, size: int) -> bool | None:
 
 
 def _is_indented_json(cut: Cut, more: str) -> bool:
-    """Whether the last lines with `more` are indented as JSON, with no key twice in a row."""
+    """Whether the last lines with `more` are indented like JSON, with no key twice in a row."""
     lines = [line for line in (cut.near[-1024:] + more).split("\n")[1:] if line.strip()]
     return len(lines) > 4 and all(_may_follow(*pair) for pair in pairwise(lines))
 
@@ -215,10 +215,10 @@ def _cannot_follow_itself(cut: Cut, line: str) -> bool:
 
 
 def repeated_header(cut: Cut, head: str) -> int:
-    """Return how many characters of `head` repeat the header of what is being written; 0: none.
+    """Return how many characters of `head` repeat a header of the text; 0: none.
 
     The header is the header row of the open table with its ruler, that of the CSV file, or a block
-    of Markdown a few lines above. Only whole lines count.
+    of Markdown a few lines above. Only complete lines count.
     """
     body = head.lstrip("\n")
     if "\n" not in body:
@@ -238,7 +238,7 @@ def _csv_header(cut: Cut, body: str) -> int:
 
 
 def _table_header(cut: Cut, body: str) -> int:
-    """Return the size of header row and ruler, if they are those of the open table; else 0."""
+    """Return the size of header row and ruler if they are those of the open table, else 0."""
     header = body.split("\n", 2)[:-1]
     in_table = cut.last_line.lstrip().startswith("|")
     if not in_table or len(header) < 2 or not _RULER.fullmatch(header[1]):
@@ -254,7 +254,7 @@ def _table_header(cut: Cut, body: str) -> int:
 
 
 def _block_above(cut: Cut, body: str) -> int:
-    """Return the size of two or more Markdown lines repeated from above an unfinished one; or 0."""
+    """Return the size of two or more repeated Markdown lines from above an unfinished one; or 0."""
     if not cut.inside_line or cut.last_line.lstrip().startswith("|"):
         return 0
     lines, above = body.split("\n"), [x.strip() for x in cut.text[-400:].split("\n")[1:-1]]
@@ -284,7 +284,7 @@ def superfluous(cut: Cut, head: str) -> int:
 
 
 def joins_to_known_word(cut: Cut, rest: str) -> bool:
-    """Whether the letters on both sides of the seam make one word that the text has used before."""
+    """Whether the letters on both sides of the seam form a word that the text has used before."""
     left, right = re.search(r"[^\W\d_]+$", cut.near), re.match(r"[^\W\d_]+", rest)
     if left is None or right is None or not rest[0].islower():
         return False
@@ -297,7 +297,7 @@ def joins_to_known_word(cut: Cut, rest: str) -> bool:
 
 
 def _never_doubles_spaces(cut: Cut) -> bool:
-    """Whether a second space would be the first double one in a long text."""
+    """Whether another space would make the first double space in a long text."""
     near = cut.near
     if near[-1:] != " " or near[-2:-1].isspace() or not cut.inside_line:
         return False
@@ -305,16 +305,16 @@ def _never_doubles_spaces(cut: Cut) -> bool:
 
 
 def lacks(cut: Cut, space: str, rest: str) -> bool:
-    """Whether `space` must be put before `rest`, as the text has it elsewhere.
+    """Whether `space` must be inserted before `rest`, as the text has it elsewhere.
 
-    Without it the characters at the seam would follow each other as nowhere in the text. With an
-    empty `rest`: whether it may be needed.
+    Without it, the characters at the seam would follow each other as they never do in the text.
+    With an empty `rest`: whether `space` may be needed.
     """
     return not (rest.strip() and seen_gap(cut, "", rest)) and seen_gap(cut, space, rest) >= 3
 
 
 def wanted(cut: Cut, head: str) -> str:
-    """Return the newline that must be put before `head`, or `""`."""
+    """Return the newline that must be inserted before `head`, or `""`."""
     if not cut.inside_line or not head or head[0].isspace():
         return ""
     new_line = (
@@ -327,7 +327,7 @@ def wanted(cut: Cut, head: str) -> str:
 
 
 def _starts_new_row(cut: Cut, head: str) -> bool:
-    """Whether a whole table row follows a whole one: `| a | b || c | d |` is not a row."""
+    """Whether a table row follows a complete one: `| a | b || c | d |` is not a row."""
     row, line = cut.line.strip(), head.partition("\n")[0].rstrip()
     if not (row.startswith("|") and row.endswith("|") and line.startswith("|")):
         return False
@@ -346,7 +346,7 @@ def _starts_next_item(cut: Cut, head: str) -> bool:
 
 
 def _closes_fence(cut: Cut, head: str) -> bool:
-    """Whether a bare fence line that closes the open fence follows a line of code directly."""
+    """Whether a bare fence line, which closes the open fence, directly follows a line of code."""
     line, newline, rest = head.partition("\n")
     closing = fence_line(line) if head.startswith(("```", "~~~")) else None
     if closing is None or closing.info or cut.fence is None:
@@ -355,7 +355,7 @@ def _closes_fence(cut: Cut, head: str) -> bool:
 
 
 def _starts_next_record(cut: Cut, head: str) -> bool:
-    """Whether a whole CSV record follows a whole one."""
+    """Whether a complete CSV record follows a complete one."""
     if cut.form is not Form.CSV or cut.columns < 3 or cells(cut.line, cut.separator) != cut.columns:
         return False
     line, newline, _ = head.partition("\n")
@@ -365,7 +365,7 @@ def _starts_next_record(cut: Cut, head: str) -> bool:
 
 
 def skips_ahead(cut: Cut, head: str) -> bool:
-    """Whether something seems to be missing: the rest of a word, or a number in a list."""
+    """Whether text seems to be missing: the rest of a word, or a number in a list."""
     if cut.inside_word and re.match(r"#{1,6} |\n\s*#{1,6} ", head) and cut.fence is None:
         return True
     this = _NUMBERED.match(cut.line or cut.last_line)

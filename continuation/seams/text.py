@@ -1,7 +1,7 @@
 """Analysis of one text: what is open at its end, how new a part of it is, whether it repeats.
 
-What is open (`Cut`) is a code fence, a JSON string, a table, a list, a word. How new a part is
-(`novelty`) is measured in bits: how many it takes to write it, given the text before it.
+`Cut` says what is open: a code fence, a JSON string, a table, a list, a word. `novelty` measures
+how new a part is, as the number of bits that are needed to write it after the text before it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _YAML_LINE: Final = re.compile(r"\s*(?:- )?[\w.\-\"']+:(?:\s|$)|\s*- |\s*#")
 
 
 class Form(StrEnum):
-    """The kind of text that was being written."""
+    """The kind of a text."""
 
     PROSE = "prose"
     CODE = "code"
@@ -84,7 +84,7 @@ def is_indentation(text: str, space: str) -> bool:
 
 
 class Cut:
-    """The end of a text; what takes reading more than a few lines is computed when first used."""
+    """The end of a text. Properties that need more than a few lines are computed on first use."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -105,11 +105,11 @@ class Cut:
 
     @cached_property
     def fence(self) -> Fence | None:
-        """The code fence that is open (CommonMark 4.5); `None`: none is."""
+        """The open code fence (CommonMark 4.5); `None`: no fence is open."""
         text = self.text
-        starts: set[int] = set()  # of the lines that hold a marker
+        starts: set[int] = set()  # of the lines with a marker
         for marker in ("```", "~~~"):
-            # One character is found much faster than three, and most texts have none.
+            # A search for one character is much faster than for three, and most texts have none.
             at = text.find(marker[0])
             at = text.find(marker, at) if at >= 0 else -1
             while at >= 0:
@@ -135,7 +135,7 @@ class Cut:
 
     @cached_property
     def form(self) -> Form:
-        """The kind of text at the end: by the fence, the document's top, or the last lines."""
+        """The kind of text at the end, by the fence, the document's top, or the last lines."""
         info = self.fence.info.lower() if self.fence is not None else ""
         if info not in _PLAIN:
             return _FORMS.get(info.split()[0], Form.CODE)
@@ -176,14 +176,14 @@ class Cut:
 
     @cached_property
     def columns(self) -> int:
-        """The number of fields of the last finished line, or 0 when it has only one."""
+        """The number of fields of the last finished line; 0 if it has only one."""
         lines = self.near.rsplit("\n", 3)
         found = cells(lines[-2], self.separator) if len(lines) > 1 and lines[-2] else 0
         return found if found > 1 else 0
 
     @property
     def at_end(self) -> bool:
-        """Whether a whole text may end here: not in a word, sentence, fence, table row or JSON."""
+        """Whether a text may end here: not in a word, sentence, fence, table row or JSON."""
         text = self.text.rstrip()
         if not text or self.fence is not None:
             return False
@@ -200,21 +200,21 @@ class Cut:
 
     @property
     def in_prose(self) -> bool:
-        """Whether sentences were being written."""
+        """Whether the text stopped among sentences."""
         return self.form in (Form.PROSE, Form.LIST)
 
     @cached_property
     def inside_string(self) -> bool:
-        """Whether a JSON string is open; such a string holds no bare newline."""
+        """Whether a JSON string is open. Such a string cannot contain a bare newline."""
         line = re.sub(r"\\.", "", self.line)
         return self.form is Form.JSON and line.count('"') % 2 == 1
 
 
 def seen_gap(cut: Cut, space: str, rest: str) -> int:
-    """Return how often the text has such characters as at the seam with this white space between.
+    """Return how often the text has characters like those at the seam, with this space between.
 
-    That is the white space at its end, then `space`, then that before `rest`. With an empty `rest`
-    anything may follow.
+    The white space is that at the text's end, then `space`, then that before `rest`. With an empty
+    `rest`, any character may follow.
     """
     end, begun = cut.near.rstrip(), rest.lstrip()
     if not end:
@@ -230,21 +230,22 @@ def _like(char: str) -> str:
 
 # How new a part of it is ------------------------------------------------------------------------
 
-#: Most characters of earlier text that are read: it bounds the time for answers of any size.
+#: Most characters of earlier text that are read. This limits the time for long answers.
 WINDOW: Final = 8192
-#: Characters of context that make the next ones predictable when they occurred together before.
+#: After this many characters of context that occurred before, the next ones are predictable.
 _CONTEXT: Final = 5
-#: Cost in bits of continuing as a known context predicts, and of copying from anywhere.
+#: Cost in bits of a continuation that a known context predicts, and of a copy from anywhere.
 _PREDICTED: Final = 4.0
 _COPIED: Final = 13.0
-#: Longest single copy that is looked for; a longer one counts as several.
+#: Longest single copy that is searched; a longer one counts as several.
 _PHRASE: Final = 64
 
 
 def novelty(before: str, repeated: str, *, enough: float = 96.0) -> float:
-    """Return the bits needed to write `repeated`, with which `before` ends, given the text before.
+    """Return the bits that are needed to write `repeated` after the text before it.
 
-    They are counted as a small compressor would; counting stops at `enough` bits.
+    `before` ends with `repeated`. The bits are counted as a small compressor would. Counting stops
+    at `enough` bits.
     """
     known = before[max(0, len(before) - len(repeated) - WINDOW) : len(before) - len(repeated)]
     led_by = before[-_CONTEXT:] + repeated
@@ -269,9 +270,9 @@ def _copied(known: str, context: str, text: str, at: int) -> int:
 
 
 def seen_with(known: str, right: str) -> int:
-    """Return how much of `known`'s end, up to 12 characters, stands before `right` elsewhere in it.
+    """Return how much of the end of `known`, up to 12 characters, precedes `right` elsewhere in it.
 
-    -1 when `right` does not occur at all.
+    Return -1 if `right` does not occur.
     """
     if not right or right not in known:
         return -1
@@ -279,14 +280,14 @@ def seen_with(known: str, right: str) -> int:
 
 
 def is_run(text: str) -> bool:
-    """Whether `text` itself repeats one unit, so that more of the same may follow."""
+    """Whether `text` repeats one unit, so that more of the same may follow."""
     third = len(text) // 3
     unit = text.find(text[:third], 1)
     while 0 < unit <= len(text) * 2 // 3:
         same = common_prefix(text[unit:], text)
         if same == len(text) - unit:
             return True
-        # A multiple of this unit would break at the same place, so multiples are skipped.
+        # A multiple of this unit would fail at the same place, so skip multiples.
         unit = text.find(text[:third], max(unit, unit + same - third) + 1)
     return False
 
@@ -303,7 +304,7 @@ def common_prefix(left: str, right: str) -> int:
 
 
 def _longest(most: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest length up to `most` that fits: found by doubling, then by halving."""
+    """Return the largest length up to `most` that fits, by doubling and then halving."""
     low, high = 0, 1
     while high <= most and fits(high):
         low, high = high, high * 2
@@ -319,7 +320,7 @@ def _longest(most: int, fits: Callable[[int], bool]) -> int:
 
 # The same in other typography -------------------------------------------------------------------
 
-#: Typographic characters -> the plain ones that stand for them.
+#: Typographic characters -> their plain equivalents.
 _PLAINLY: Final = {
     **dict.fromkeys("“”„‟«»″", '"'),
     **dict.fromkeys("‘’‚‛′´`", "'"),  # noqa: RUF001 - the signs that are meant
@@ -329,9 +330,9 @@ _PLAINLY: Final = {
 
 
 def fold(text: str) -> tuple[str, list[int]]:
-    """Return `text` in plain typography, decomposed, with single spaces, and a list of ends.
+    """Return `text` in plain typography, decomposed, with single spaces; and a list of ends.
 
-    For each character of the first, the list has the index in `text` where its source ends.
+    For each character of the result, the list has the index in `text` where its source ends.
     """
     folded: list[str] = []
     ends: list[int] = []
@@ -347,7 +348,7 @@ def fold(text: str) -> tuple[str, list[int]]:
     return "".join(folded), ends
 
 
-# An end of it to be repeated --------------------------------------------------------------------
+# The anchor -------------------------------------------------------------------------------------
 
 
 #: The last word before the start of a line or sentence.
@@ -357,13 +358,13 @@ _WORD_BEFORE: Final = re.compile(r"\S+\s*\Z")
 
 
 def choose_anchor(before: str) -> str | None:
-    """Return the shortest end of `before` that is long, rare and surprising enough for an anchor.
+    """Return the shortest end of `before` that is long, rare and new enough for an anchor.
 
-    It starts at a word or a line. `None`: the text is too short, or repeats itself up to its end,
-    so that no anchor could distinguish a repetition from a continuation.
+    It starts at a word or a line. `None`: the text is too short; or it repeats itself up to its
+    end, so that no anchor could distinguish a repetition from a continuation.
     """
     text = before.rstrip("\ufffd")
-    near = text[-262144:]  # how far back it must be unique
+    near = text[-262144:]  # the anchor must be unique in this part
     bordered = None
     for size in (24, 40, 64, 100, 160, 250, 400):
         if size > len(text):
@@ -371,9 +372,9 @@ def choose_anchor(before: str) -> str | None:
         at = start = len(text) - size
         while start > max(0, at - 16) and not text[start - 1].isspace():
             start -= 1
-        # A longer word is broken.
+        # A longer word is split.
         tail = text[start if start == 0 or text[start - 1].isspace() else at :]
-        # A line or sentence may come again as a whole, but hardly with the same word before it.
+        # A complete line or sentence may come again, but hardly with the same word before it.
         led = _LED.search(text[max(0, len(text) - len(tail) - 40) : len(text) - len(tail)])
         longer = text[len(text) - len(tail) - len(led[0]) :] if led else tail
         words = _WORD_BEFORE.search(text[: len(text) - len(longer)][-40:])
@@ -382,35 +383,35 @@ def choose_anchor(before: str) -> str | None:
         for end in dict.fromkeys((longer, tail)):
             if near.count(end) != 1 or is_run(end) or novelty(text, end) < 56.0:  # bits
                 continue
-            # If the text before the anchor has much the same end, more of the same may follow.
+            # If the text before the anchor has a similar end, more of the same may follow.
             if common_suffix(text, text[: len(text) - len(end)]) * 4 > len(end):
                 continue
             if not _has_border(end):
                 return end
             bordered = bordered or end
-    # In rows that are alike each end begins as it ends, and such an anchor is better than none.
+    # In similar rows, each end of the text has a border. Such an anchor is better than none.
     return bordered
 
 
 def _has_border(text: str) -> bool:
-    """Whether `text` begins as it ends: an echo of its end in a run would look like all of it."""
+    """Whether `text` begins as it ends. In a run, an echo of its end would look like all of it."""
     return any(
         text.startswith(text[-size:]) and any(map(str.isalpha, text[-size:]))
         for size in range(1, len(text) // 2)
     )
 
 
-# Whether it brings something new ----------------------------------------------------------------
+# Whether it adds something new ------------------------------------------------------------------
 
-#: Least characters of one unit repeated that count as nothing new.
+#: The least characters of repetition that count as nothing new.
 _SAME: Final = 128
 
 
 def says_the_same(text: str, at: int) -> bool:
     """Whether `text[at:]` is one unit, four times or more, new or continued from `text[:at]`.
 
-    Answers that are meant to repeat themselves (padding, a column of zeros) look the same, so this
-    must never cause text to be dropped or an answer to be broken off.
+    Answers that are meant to repeat themselves (padding, a column of zeros) look the same. So this
+    must never cause text to be dropped or an answer to be stopped.
     """
     new = len(text) - at
     before = text.rfind(text[-64:], 0, len(text) - 1)

@@ -2,7 +2,16 @@
 
 from continuation.sessions.copies import repairing
 from continuation.sessions.lines import Problem
-from continuation.sessions.store import SAVED, SavedSession, checked, read
+from continuation.sessions.store import SAVED, SavedPolicy, SavedSession, checked, read
 from continuation.wire.collector import resting
 
-__all__ = ["SAVED", "Problem", "SavedSession", "checked", "read", "repairing", "resting"]
+__all__ = [
+    "SAVED",
+    "Problem",
+    "SavedPolicy",
+    "SavedSession",
+    "checked",
+    "read",
+    "repairing",
+    "resting",
+]

@@ -1,6 +1,6 @@
 """Writes repaired copies of a file, a database or a folder, beside the original or in its place.
 
-What is written appears whole or not at all. An original is only changed once a copy of it exists.
+A write is complete or does not happen. An original is changed only after a copy of it exists.
 """
 
 from __future__ import annotations
@@ -40,11 +40,13 @@ def repairing(
 ) -> Iterator[SavedSession]:
     """Yield the sessions at a path, and write a repaired copy of those that need one.
 
-    The copy goes beside the original as `<name>.repaired<suffix>`, or to `target`; with `in_place`
-    it takes the original's place, which is kept as `<name>.orig<suffix>`. Of a folder of logs only
-    the repaired ones are copied, or kept; opencode's storage is copied or kept as a whole. The copy
-    is complete when the iterator ends. Raises what `checked` raises, FileExistsError rather than
-    overwrite, and OSError if an original that is to be replaced is in use.
+    The copy is written beside the original as `<name>.repaired<suffix>`, or to `target`. With
+    `in_place` it replaces the original, which is kept as `<name>.orig<suffix>`. In a folder of
+    logs, only the repaired ones are copied, or with `in_place` kept. The complete storage of
+    opencode is copied or kept. The copy is complete when the iterator ends.
+
+    Raises what `checked` raises. Raises FileExistsError instead of overwriting a file, and OSError
+    if an original that it must replace is in use.
     """
     copy = _sibling(path, "orig") if in_place else target or _sibling(path, "repaired")
     if not path.is_dir():
@@ -81,9 +83,9 @@ def _refuse_full(folder: Path, files: Iterable[Path]) -> None:
 
 
 class _Unchanged:
-    """Checks that files are as they were when it was made, and that no other process has one open.
+    """Checks that files have not changed since it was made, and that no other process has one open.
 
-    Open files can be seen on Linux alone; elsewhere only a change is noticed.
+    Open files can be seen only on Linux. Elsewhere, only changes are noticed.
     """
 
     def __init__(self, files: Iterable[Path]) -> None:
@@ -95,7 +97,7 @@ class _Unchanged:
         return [(each.st_ino, each.st_size, each.st_mtime_ns) for each in states]
 
     def refuse_use(self) -> None:
-        """Raise OSError if another program has one of the files open, or if one has changed."""
+        """Raise OSError if another program has one of the files open, or one has changed."""
         names = {(each.st_dev, each.st_ino): file for file in self._files for each in [file.stat()]}
         for open_file in Path("/proc").glob("[0-9]*/fd/*"):
             with contextlib.suppress(OSError):
@@ -119,7 +121,7 @@ class _Unchanged:
 def _repair_file(
     path: Path, destination: Path, policy: RepairPolicy | None, backup: Path | None
 ) -> Iterator[SavedSession]:
-    """Repair a file: write the result to `destination`, the original to `backup`, if given."""
+    """Repair a file. Write the result to `destination`, and the original to `backup`, if given."""
     if is_database(path):
         yield from _repair_database(path, destination, policy, backup)
         return
@@ -137,7 +139,7 @@ def _repair_file(
                 unchanged.refuse_use()
                 backup.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(path, backup)
-                _write_whole(path.resolve(), data, like=path)  # a link stays a link
+                _write_whole(path.resolve(), data, like=path)  # so that a link stays a link
             session.written = destination
         yield session
 
@@ -156,7 +158,7 @@ def _origins(repaired: Repaired, messages: list[Any]) -> tuple[int, ...]:
 
 
 def _changes(sessions: Iterable[SavedSession]) -> dict[ItemKey, bytes | None]:
-    """Return the changed values of opencode's storage by key; None for one that is deleted."""
+    """Return the changed values of opencode's storage by key; None: the value is deleted."""
     changes: dict[ItemKey, bytes | None] = {}
     for session in sessions:
         storage, repaired = session.source, session.repaired
@@ -167,7 +169,7 @@ def _changes(sessions: Iterable[SavedSession]) -> dict[ItemKey, bytes | None]:
 
 
 def _write_whole(path: Path, data: bytes, *, like: Path) -> None:
-    """Write a file so that it is there in full or not at all, even if the power fails."""
+    """Write a file completely or not at all, even if the power fails."""
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:
@@ -181,7 +183,7 @@ def _write_whole(path: Path, data: bytes, *, like: Path) -> None:
 def _make(path: Path, write: Callable[[Path], None], *, like: Path) -> None:
     """Call `write` with a temporary path, then rename that file to `path`.
 
-    The file gets the mode of `like`, and its owner where that is allowed.
+    The file gets the mode of `like`, and its owner if the system allows that.
     """
     status = like.stat()
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -196,7 +198,7 @@ def _make(path: Path, write: Callable[[Path], None], *, like: Path) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-    if os.name == "posix":  # the name must outlive a power failure, too
+    if os.name == "posix":  # so that the name, too, survives a power failure
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -210,7 +212,7 @@ def _make(path: Path, write: Callable[[Path], None], *, like: Path) -> None:
 def _repair_database(
     path: Path, destination: Path, policy: RepairPolicy | None, backup: Path | None
 ) -> Iterator[SavedSession]:
-    """Repair a copy of opencode's database; with `backup`, copy it there, then repair its rows."""
+    """Repair a copy of opencode's database; or copy it to `backup` and repair the original."""
     with opened(path, alone=backup is not None) as database:
         changes: dict[ItemKey, bytes | None] = {}
         for session in read_database(database, path):
@@ -243,9 +245,9 @@ def _repair_database(
 def _repair_folder(
     path: Path, copy: Path, policy: RepairPolicy | None, *, in_place: bool
 ) -> Iterator[SavedSession]:
-    """Repair the logs in a folder; `copy` gets the repaired files alone, or in place the originals.
+    """Repair the logs in a folder. `copy` gets only the repaired files, or in place the originals.
 
-    Copying `copy` over the folder thus makes the repair, or in place undoes it.
+    So to copy `copy` over the folder makes the repair, or undoes one in place.
     """
     workspace: AbstractContextManager[str] = contextlib.nullcontext(str(copy))
     if not in_place:
@@ -277,12 +279,12 @@ def _drop_empty(folder: Path) -> None:
 def _repair_storage(
     path: Path, result: Path, policy: RepairPolicy | None, *, in_place: bool
 ) -> Iterator[SavedSession]:
-    """Repair a copy of opencode's whole folder; in place, the original becomes `result`.
+    """Repair a copy of opencode's complete folder. In place, the original becomes `result`.
 
-    The repaired storage is written under a temporary name beside it, and renamed at the end.
+    The repaired storage is written beside it under a temporary name, and renamed at the end.
     """
     named_root = (storage_in(path) or Folder(path)).root
-    root = named_root.resolve()  # the target of a link is repaired, the link stays
+    root = named_root.resolve()  # repair the target of a link, and keep the link
     unchanged = _Unchanged(each for each in root.rglob("*") if each.is_file())
     sessions = list(checked(path, policy=policy))
     changes = _changes(sessions)

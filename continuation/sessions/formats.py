@@ -1,4 +1,4 @@
-"""Recognizes a file that is no text of a session at all, and says what it is."""
+"""Recognizes files that cannot be a session's text, and names what they are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PACKED: Final = (
     (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive"),
     (b"Rar!\x1a\x07", "a RAR archive"),
 )
-"""How packed files begin, and what they are."""
+"""First bytes of packed files -> their kind."""
 _TAR: Final = (257, b"ustar")
 _UTF = (
     (b"\xff\xfe\x00\x00", "UTF-32"),
@@ -26,12 +26,12 @@ _UTF = (
     (b"\xfe\xff", "UTF-16"),
 )
 _LOOKED_AT: Final = 4096
-"""Bytes of a file that tell text from other data."""
+"""How many bytes of a file are examined to distinguish text from other data."""
 _JSON_STARTS: Final = b"{["
 
 
 def no_text(data: bytes) -> Problem | None:
-    """Return what a file is, with the remedy, if it is no text in UTF-8; `None`: it may be."""
+    """Return a problem with the remedy if a file is not text in UTF-8; `None`: it may be."""
     what = next((name for start, name in _PACKED if data.startswith(start)), "")
     if not what and data[_TAR[0] :].startswith(_TAR[1]):
         what = "a tar archive"
@@ -59,7 +59,7 @@ def _problem(text: str) -> Problem:
 
 
 def _is_wide(head: bytes) -> bool:
-    """Whether it looks like UTF-16 without a mark: every other byte of its beginning is NUL."""
+    """Whether it looks like UTF-16 without a mark: every other byte at its beginning is NUL."""
     start = head[:64]
     for zeros, letters in ((start[1::2], start[::2]), (start[::2], start[1::2])):
         if len(zeros) > 1 and not zeros.strip(b"\0") and b"\0" not in letters:
@@ -68,7 +68,7 @@ def _is_wide(head: bytes) -> bool:
 
 
 def _is_binary(head: bytes) -> bool:
-    """Whether most of it is no text; a damaged log still has its braces and letters."""
+    """Whether most of it is not text. A damaged log still has its braces and letters."""
     if b'{"' in head or b'"}' in head or head.lstrip(b"\0 \t\r\n\xef\xbb\xbf")[:1] in _JSON_STARTS:
         return False
     control = sum(byte < 9 or 13 < byte < 32 for byte in head)

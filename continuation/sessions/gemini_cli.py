@@ -1,14 +1,15 @@
-"""gemini-cli's saved chats: a log that is folded into messages, or (older) one JSON document.
+"""gemini-cli's saved chats: a log from which messages are built, or (older) one JSON document.
 
-A line is a message (it replaces an earlier one with its id), `$set` with fields of the chat, among
-them all `messages`, or `$rewindTo` with the id of the first message to delete. A message of the
-model holds its calls with their results, so it becomes two contents of a request. A repaired log
-ends with a line that sets all messages: the agent writes such lines itself.
+A line is one of three things. It is a message, which replaces an earlier one with the same id. Or
+it is `$set` with fields of the chat, which can include all `messages`. Or it is `$rewindTo` with
+the id of the first message to delete. A message of the model contains its calls with their results,
+so it becomes two contents of a request. A repaired log ends with a line that sets all messages, as
+the agent itself writes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, Final
 
 from continuation.sessions.lines import Record, encoded
@@ -16,11 +17,11 @@ from continuation.sessions.logs import stable_uuid
 from continuation.wire.json_values import as_list, as_map, as_text, is_map
 
 _NOTES: Final = ("/", "?", "<session_context>", "<hook_context>")
-"""A user's message that begins with one of these is for the agent, and is not sent again."""
+"""A user's message that begins with one of these is for the agent, and is not sent."""
 
 
 class SavedChat:
-    """A chat, and the contents that the agent makes of it when it is resumed."""
+    """A chat, and the contents that the agent makes from it when it resumes."""
 
     def __init__(self, records: list[Record], *, is_document: bool = False) -> None:
         self._records = records
@@ -37,11 +38,11 @@ class SavedChat:
 
     @staticmethod
     def fits(value: Mapping[str, Any]) -> bool:
-        """Whether this is the first line of a saved chat's log, or its document."""
+        """Whether this is the first line of a saved chat's log, or its complete document."""
         return "sessionId" in value and "projectHash" in value
 
     def rewritten(self, contents: list[Any], origins: tuple[int, ...]) -> bytes:
-        """Return the file with these contents; `origins`: the index of each before, -1 if new."""
+        """Return the file with these contents. `origins`: their previous index, -1 if new."""
         lines = [record.raw for record in self._records]
         if [id(content) for content in contents] != [id(content) for content in self.contents]:
             messages = self._rewritten(contents, origins)
@@ -55,6 +56,8 @@ class SavedChat:
 
     def _rewritten(self, contents: list[Any], origins: tuple[int, ...]) -> list[dict[str, Any]]:
         messages, passed = list[dict[str, Any]](), 0
+        calls = [as_map(call) for each in self._messages for call in as_list(each.get("toolCalls"))]
+        answered = {as_text(call.get("id")) for call in calls if call.get("result")}
         unchanged = {id(content) for content in contents}
         changed = {
             owner
@@ -64,14 +67,14 @@ class SavedChat:
         for number, (content, origin) in enumerate(zip(contents, origins, strict=True)):
             owner = self._owners[origin] if origin >= 0 else -1
             if 0 <= owner < passed and content is self.contents[origin]:
-                continue  # results, which are part of the message of their calls
+                continue  # results: they are part of the message of their calls
             before: Mapping[str, Any] = {}
             if owner >= passed:
-                # Messages that are not sent, such as notices, stay where they were.
+                # Messages that are not sent, such as notices, keep their place.
                 messages += self._aside(passed, owner)
                 passed, before = owner + 1, self._messages[owner]
             if not _is_content_of(before, content):
-                if _attach_results(messages, content):
+                if _attach_results(messages, content, answered):
                     continue
                 before = {}
             if before and content is self.contents[origin]:
@@ -90,7 +93,7 @@ class SavedChat:
 
 
 class Checkpoint:
-    """What `/chat save` writes: one JSON document with the contents as they are sent."""
+    """A file that `/chat save` writes: one JSON document with the contents as they are sent."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
@@ -102,7 +105,7 @@ class Checkpoint:
 
 
 def _fold(records: list[Record]) -> dict[str, Mapping[str, Any]]:
-    """Return the messages that the records result in, by id, in their order."""
+    """Return the messages that result from the records, by id, in order."""
     messages: dict[str, Mapping[str, Any]] = {}
     for value in (record.value for record in records):
         if "$rewindTo" in value:
@@ -121,7 +124,7 @@ def _fold(records: list[Record]) -> dict[str, Mapping[str, Any]]:
 
 
 def _contents(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what is sent of a message: nothing, one content, or one and its calls' results."""
+    """Return the contents of a message that are sent: none, one, or one and its calls' results."""
     parts = _parts(message.get("content"))
     if message.get("type") == "user":
         text = "".join(as_text(part.get("text")) if "text" in part else "[…]" for part in parts)
@@ -164,12 +167,17 @@ def _result(call: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _is_content_of(message: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
-    """Whether a content is the message itself, by its role, and not its calls' results."""
+    """Whether a content is the message itself, not its calls' results; its role decides."""
     return message.get("type") == ("gemini" if content.get("role") == "model" else "user")
 
 
-def _attach_results(messages: list[dict[str, Any]], content: Mapping[str, Any]) -> bool:
-    """Put results into the last message; return False if that does not have their calls."""
+def _attach_results(
+    messages: list[dict[str, Any]], content: Mapping[str, Any], answered: Set[str]
+) -> bool:
+    """Put results into the last message; return False if that does not have their calls.
+
+    `answered`: the ids of the calls that had results before the repair.
+    """
     calls = [as_map(call) for call in as_list(messages[-1].get("toolCalls"))] if messages else []
     parts = [as_map(part) for part in as_list(content.get("parts"))]
     answers = [as_map(part.get("functionResponse")) for part in parts]
@@ -181,7 +189,7 @@ def _attach_results(messages: list[dict[str, Any]], content: Mapping[str, Any]) 
     results, name = dict[str, list[Any]](), ""
     for part, answer in zip(parts, answers, strict=True):
         if answer:
-            # A result made by a repair has no id: it is for the next open call of its name.
+            # A result from a repair has no id. It belongs to the next open call with its name.
             candidates = waiting.get(as_text(answer.get("name")))
             name = as_text(answer.get("id")) or (candidates.pop() if candidates else "")
         numbered = {**part, "functionResponse": {**answer, "id": name}} if answer else part
@@ -191,7 +199,7 @@ def _attach_results(messages: list[dict[str, Any]], content: Mapping[str, Any]) 
     order = {name: index for index, name in enumerate(results)}
     calls.sort(key=lambda call: order.get(as_text(call.get("id")), -1))
     messages[-1]["toolCalls"] = [
-        {**call, "status": call.get("status") if call.get("result") else "error"}
+        {**call, "status": call.get("status") if as_text(call.get("id")) in answered else "error"}
         | {"result": results.get(as_text(call.get("id")), call.get("result"))}
         for call in calls
     ]
@@ -201,7 +209,7 @@ def _attach_results(messages: list[dict[str, Any]], content: Mapping[str, Any]) 
 def _message(
     content: Mapping[str, Any], before: Mapping[str, Any], above: Mapping[str, Any], number: int
 ) -> dict[str, Any]:
-    """Return a message with this content: `before` changed, or if that is empty a new one."""
+    """Return a message with this content: a changed `before`, or a new one if that is empty."""
     parts = as_list(content.get("parts"))
     entry = dict(before)
     if not entry:

@@ -1,7 +1,7 @@
-"""kimi-code's wire.jsonl: an event log from which messages are folded.
+"""kimi-code's wire.jsonl: an event log from which messages are built.
 
-They are folded as the agent does it: messages appended while calls wait for results come after the
-results, and a new step ends the waiting of the step before. Records of other kinds are kept.
+They are built as the agent does it. Messages that were appended while calls wait for results come
+after the results. A new step ends the waiting of the step before. Records of other kinds are kept.
 """
 
 from __future__ import annotations
@@ -47,6 +47,10 @@ class KimiCode(Log):
         stamp = {"time": like["time"]} if "time" in like else {}
         if message.get("role") == "tool":
             call = message.get("tool_call_id", "")
+            event = as_map(like.get("event"))
+            if number == 0 and event.get("type") == "tool.result":  # only its text has changed
+                output = {**as_map(event.get("result")), "output": message.get("content", "")}
+                return [{**like, "event": {**event, "toolCallId": call, "result": output}}]
             result = {"output": message.get("content", ""), "isError": True}
             ids = {"type": "tool.result", "parentUuid": call, "toolCallId": call}
             return [{"type": _EVENT, "event": {**ids, "result": result}, **stamp}]
@@ -70,14 +74,14 @@ class _Fold:
     open: set[str] = field(default_factory=set[str])
     """Ids of steps that have not ended."""
     seen_ids: set[Any] = field(default_factory=set[Any])
-    """Ids of the parts and calls of steps."""
+    """Ids of the parts and calls that were read."""
     waiting: set[str] = field(default_factory=set[str])
     """Ids of calls without a result."""
     deferred: list[LogEntry] = field(default_factory=list[LogEntry])
-    """Messages that were appended while calls wait."""
+    """Messages that were appended while calls wait for results."""
 
     def take(self, record: Record) -> None:
-        """Take the next record of the log."""
+        """Process the next record of the log."""
         kind, entries = record.value.get("type"), self.entries
         if kind in ("context.clear", "context.apply_compaction"):
             entries.clear()
@@ -147,7 +151,7 @@ class _Fold:
             entry.message.setdefault("tool_calls", []).append(_to_chat_call(event))
 
     def release(self) -> None:
-        """Stop waiting for results, and append the messages that were deferred meanwhile."""
+        """Stop waiting for results, and append the deferred messages."""
         self.waiting.clear()
         self.entries += self.deferred
         self.deferred = []
@@ -170,7 +174,7 @@ def _to_chat(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _add_content(message: dict[str, Any], part: Mapping[str, Any]) -> None:
-    """Add a part: texts are joined, thinking goes to `reasoning_content`, others stay blocks."""
+    """Add a part. Texts are joined, thinking goes to `reasoning_content`, others stay blocks."""
     content = message["content"]
     if part.get("type") == "think":
         thought = as_text(part.get("think"))
@@ -199,7 +203,7 @@ def _to_chat_call(event: Mapping[str, Any]) -> dict[str, Any]:
 def _step_events(
     message: Mapping[str, Any], like: Mapping[str, Any], number: int
 ) -> list[dict[str, Any]]:
-    """Return the events of a whole step; of a bare message the agent would not know the calls."""
+    """Return the events of a complete step. In a bare message the agent would ignore the calls."""
     event = as_map(like.get("event"))
     turn = {"turnId": event.get("turnId", ""), "step": event.get("step", 0)}
     step = stable_uuid("step", event.get("uuid") or event.get("stepUuid"), number)

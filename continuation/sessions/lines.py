@@ -1,4 +1,4 @@
-"""Reads a log of JSON lines after a crash: what is whole is kept, the rest is reported."""
+"""Reads a log of JSON lines after a crash. Keeps complete records, and reports the rest."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from continuation.wire.json_values import as_map, is_map, loads
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong with a file itself, not with the history in it."""
+    """A fault of a file itself, not of the history in it."""
 
     code: str
     """"torn_tail", "nul_run", "bad_line", "half_utf8", "fused_lines", "step_unfinished", …"""
     line: int
-    """Number of the line, from 1; 0 for the file as a whole."""
+    """Number of the line, from 1; 0 for the complete file."""
     message: str
-    """What is wrong, in plain words."""
+    """The fault, in plain words."""
 
 
 @dataclass(slots=True, eq=False)  # compared by identity, so that records can be keys
 class Record:
-    """One JSON object of a log, with the bytes it was read from."""
+    """One JSON object of a log, with its original bytes."""
 
     line: int
     """Number of its line, from 1."""
@@ -52,7 +52,7 @@ _DOCUMENT: Final = json.JSONEncoder(ensure_ascii=False, indent=2)
 
 
 def read_lines(data: bytes) -> tuple[list[Record], list[Problem]]:
-    """Return all whole records, and a problem for each damaged line, in the order of lines."""
+    """Return all complete records, and a problem for each damaged line, in the order of lines."""
     records: list[Record] = []
     problems: list[tuple[int, str]] = []
     broken: dict[int, str] = {}
@@ -80,7 +80,7 @@ def read_lines(data: bytes) -> tuple[list[Record], list[Problem]]:
         if sound is not raw or clean is not value:
             problems.append((number, "half_utf8"))
         records.append(Record(number, sound if clean is value else encoded(clean), clean))
-    # Only now the fields of whole records are known, by which others are found in broken lines.
+    # Only now the fields of complete records are known. They help to find records in broken lines.
     shapes = {frozenset(record.value) for record in records if len(record.value) > 1}
     for number, text in broken.items():
         objects = list(_objects(text, shapes))
@@ -105,13 +105,13 @@ def _decoded(raw: bytes) -> tuple[str, bytes]:
 def without_halves(value: Any, data: bytes) -> Any:
     """Return `value`, read from `data`, with each escaped half of a surrogate pair replaced.
 
-    It is the same object if there is none, as nearly always. Providers refuse JSON with halves.
+    Providers refuse JSON with such halves. Usually there are none, and the result is `value`.
     """
     return unbroken(value) if b"\\ud" in data.lower() else value
 
 
 def encoded(value: Any, *, indented: bool = False) -> bytes:
-    """Return a value as JSON; half a surrogate pair becomes a replacement mark."""
+    """Return a value as JSON. Half a surrogate pair becomes a replacement character."""
     text = (_DOCUMENT if indented else _LINE).encode(value)
     try:
         return text.encode()
@@ -120,7 +120,7 @@ def encoded(value: Any, *, indented: bool = False) -> bytes:
 
 
 def parse_cut(data: bytes) -> Any:
-    """Return a truncated JSON document up to its last whole value; None if nothing is readable."""
+    """Return a truncated JSON document up to its last complete value; None: nothing is readable."""
     text = data.replace(b"\0", b"").decode("utf-8", "ignore").encode()
     try:
         return jiter.from_json(text, partial_mode=True)
@@ -131,17 +131,17 @@ def parse_cut(data: bytes) -> Any:
 def _objects(
     text: str, shapes: set[frozenset[str]]
 ) -> Iterator[tuple[Mapping[str, Any], int, int]]:
-    """Yield the whole records in a line that is not exactly one: value, start, end.
+    """Yield the complete records in a line that is not exactly one record: value, start, end.
 
-    Inner objects of a torn record are whole too, so a record must have the fields of another record
-    of the same file, unless it is at the start of the line.
+    Inner objects of a torn record are complete too. So a record must have the fields of another
+    record of the same file, unless it is at the start of the line.
     """
     decoder, at, budget = json.JSONDecoder(), text.find('{"'), 20 * len(text)
     while at >= 0 and budget >= 0:
         next_start = at + 1
         try:
             value, stop = decoder.raw_decode(text, at)
-        except json.JSONDecodeError as error:  # read up to here once for each level of nesting
+        except json.JSONDecodeError as error:  # read up to here once per level of nesting
             budget -= error.pos - at
         except RecursionError:
             budget -= 10_000

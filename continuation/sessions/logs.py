@@ -1,6 +1,6 @@
-"""The logs of agents, line by line: which lines are messages, and how a repaired one is written.
+"""The logs of agents, line by line: which lines are messages, and how to write a repaired one.
 
-The formats are taken from the agents' sources or public descriptions. Each is a small class; what
+The formats are from the agents' sources or public descriptions. Each format is a small class. What
 all share (which lines stay, move or are deleted) is in `rewrite`.
 """
 
@@ -22,14 +22,14 @@ from continuation.wire.responses_items import OUTPUTS, PAIRED_CALLS
 
 @dataclass(slots=True, eq=False)
 class LogEntry:
-    """A message and the records it was read from."""
+    """A message and its records."""
 
     message: Any
     records: list[Record]
     opening: dict[str, Any] | None = None
-    """The first record of the message, made again because it was lost; None otherwise."""
+    """The message's first record, made here because it was lost; None otherwise."""
     closing: dict[str, Any] | None = None
-    """The last record of the message, made here because it was never written; None otherwise."""
+    """The message's last record, made here because it was never written; None otherwise."""
 
 
 class Log(ABC):
@@ -39,15 +39,15 @@ class Log(ABC):
     history_format: ClassVar[HistoryFormat]
     """The format of its messages."""
     threaded: ClassVar[bool] = False
-    """Whether records name the record before them, in `parentUuid`."""
+    """Whether each record names the record before it, in `parentUuid`."""
 
     @abstractmethod
     def fits(self, value: Mapping[str, Any]) -> bool:
-        """Whether a record is of this kind of log."""
+        """Whether a record belongs to this kind of log."""
 
     @abstractmethod
     def read(self, records: list[Record]) -> tuple[list[LogEntry], list[Problem]]:
-        """Return the messages in the order in which they are sent, and what is wrong in the log."""
+        """Return the messages in the order in which they are sent, and the problems of the log."""
 
     def dialect(self, messages: list[Any]) -> HistoryFormat:
         """Return the format of these messages."""
@@ -55,11 +55,11 @@ class Log(ABC):
 
     @abstractmethod
     def write(self, message: Any, like: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
-        """Return the records of a changed message (`number` 0) or a new one, made like `like`."""
+        """Return the records of a changed message (`number` 0) or a new one, similar to `like`."""
 
 
 def stable_uuid(*parts: object) -> str:
-    """Return a UUID that depends on the parts alone: a repeated repair gives the same bytes."""
+    """Return a UUID that depends only on the parts, so that each repair gives the same bytes."""
     return str(uuid.uuid5(uuid.NAMESPACE_OID, "/".join(str(part) for part in parts)))
 
 
@@ -98,7 +98,7 @@ class Plain(Log):
 
 
 class Codex(Log):
-    """codex's rollout-*.jsonl: Responses items; those after the last compaction are sent."""
+    """codex's rollout-*.jsonl: Responses items. Those after the last compaction are sent."""
 
     name: ClassVar[str] = "codex"
     history_format: ClassVar[HistoryFormat] = HistoryFormat.OPENAI_RESPONSES
@@ -131,17 +131,17 @@ _ENVELOPE: Final = frozenset(
 
 
 class ThreadedLog(Log):
-    """Logs whose lines are `{type, uuid, parentUuid, message, …}`."""
+    """Logs with lines of the form `{type, uuid, parentUuid, message, …}`."""
 
     threaded: ClassVar[bool] = True
     content: ClassVar[str]
-    """The field of a message that holds its parts."""
+    """The field of a message that contains its parts."""
 
     def read(self, records: list[Record]) -> tuple[list[LogEntry], list[Problem]]:
         entries, problems = list[LogEntry](), _drop_copies(records)
         messages = [record for record in records if self.fits(record.value)]
         main = [record for record in messages if not record.value.get("isSidechain")]
-        messages = main or messages  # a log of side chains alone is a subagent's
+        messages = main or messages  # a log with only side chains is a subagent's
         if any("uuid" in record.value for record in messages):
             names, lost = _thread(records, messages)
             problems += lost
@@ -152,7 +152,7 @@ class ThreadedLog(Log):
             if last is None or not self.continues(last, record):
                 entries.append(LogEntry(message, [record]))
                 continue
-            if len(last.records) == 1:  # copied, since the record keeps its own list
+            if len(last.records) == 1:  # copied, because the record keeps its own list
                 parts = list(as_list(last.message.get(self.content)))
                 last.message = {**last.message, self.content: parts}
             last.records.append(record)
@@ -160,7 +160,7 @@ class ThreadedLog(Log):
         return entries, problems
 
     def belonging(self, spoken: list[Record], names: set[str]) -> list[Record]:
-        """Return the records that are part of the conversation, given the ids of the thread."""
+        """Return the records that belong to the conversation. `names`: the ids of the thread."""
         return [record for record in spoken if as_text(record.value.get("uuid")) in names]
 
     @abstractmethod
@@ -180,7 +180,7 @@ class ThreadedLog(Log):
 
 
 def _drop_copies(records: list[Record]) -> list[Problem]:
-    """Drop and report lines written twice; of the two, one below its parent record is kept."""
+    """Drop and report lines that were written twice. Keep the copy below its parent record."""
     seen = dict[str, Record]()
     for record in records:
         name, parent = (as_text(record.value.get(key)) for key in ("uuid", "parentUuid"))
@@ -201,7 +201,7 @@ def _drop_copies(records: list[Record]) -> list[Problem]:
 
 
 def _thread(records: list[Record], spoken: list[Record]) -> tuple[set[str], list[Problem]]:
-    """Return the ids from the last record up to the root; report and bridge a lost parent."""
+    """Return the ids from the last record up to the root. Report and bridge a lost parent."""
     by_id = {str(r.value["uuid"]): r for r in records if isinstance(r.value.get("uuid"), str)}
     order = {record: index for index, record in enumerate(records)}
     positions = [order[record] for record in spoken]
@@ -226,8 +226,8 @@ def _thread(records: list[Record], spoken: list[Record]) -> tuple[set[str], list
 class ClaudeCode(ThreadedLog):
     """Claude Code's projects/<folder>/<session>.jsonl.
 
-    A response takes several lines, one block each, all with the response's id; results of parallel
-    calls are side branches of the thread, each behind the line of its call.
+    A response has several lines, one for each block, all with the response's id. Results of
+    parallel calls are side branches of the thread, each after the line of its call.
     """
 
     name: ClassVar[str] = "claude-code"
@@ -246,7 +246,7 @@ class ClaudeCode(ThreadedLog):
                 calls |= {as_text(block.get("id")) for block in _blocks(record)}
         for record in spoken:
             message = record.value["message"]
-            # Error notices are logged as assistant messages; they are never sent.
+            # Error notices are logged as assistant messages, but never sent.
             if record.value.get("isApiErrorMessage") or message.get("model") == "<synthetic>":
                 continue
             if (
@@ -292,7 +292,7 @@ class QwenCode(ThreadedLog):
         return "parts" in as_map(value.get("message"))
 
     def continues(self, entry: LogEntry, record: Record) -> bool:
-        """Whether it has the same role: the agent joins such neighbours when it sends them."""
+        """Whether it has the same role. The agent joins such neighbours when it sends them."""
         return bool(entry.message.get("role") == record.value["message"].get("role"))
 
     def kind(self, message: Mapping[str, Any]) -> str:

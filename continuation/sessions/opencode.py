@@ -1,8 +1,8 @@
-"""opencode's sessions: messages, each with its parts, one JSON value apiece.
+"""opencode's sessions: messages with their parts, each a JSON value.
 
-They are files in a folder, or rows of a SQLite database (`opencode_database`), read and repaired
-the same way. A tool call and its result are one part there, so an open call is a part that is
-still `pending` or `running`, and closing it means giving it the state `error`.
+They are files in a folder, or rows of a SQLite database (`opencode_database`). Both are read and
+repaired in the same way. A tool call and its result are one part. So an open call is a part that is
+still `pending` or `running`, and a repair closes it with the state `error`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class Folder:
 
     root: Path
     only: str = ""
-    """The one session to read; "" for all."""
+    """The only session to read; "": all."""
     named: bool = True
-    """Whether a value holds its own id and its session's; in a database they are columns."""
+    """Whether a value has its own id and its session's. In a database they are columns."""
 
     @classmethod
     def find(cls, path: Path) -> Folder | None:
-        """Return the storage if `path` is, holds, or is a session's folder in one; else None."""
+        """Return the storage if `path` is one, contains one, or is a session in one; else None."""
         if path.parent.name == "message":
             return cls(path.parent.parent, path.name)
         roots = [root for root in (path, path / "storage") if (root / "message").is_dir()]
@@ -54,7 +54,7 @@ class Folder:
 
 
 SessionStore: TypeAlias = Folder | Database
-"""Where sessions are kept."""
+"""A place where sessions are stored."""
 
 
 class _Part(NamedTuple):
@@ -73,7 +73,7 @@ _SENT = {
     "user": ("text", "file", "compaction", "subtask"),
     "assistant": ("text", "tool", "reasoning"),
 }
-"""Kinds of parts that are sent, by role; a message without any of them is not sent."""
+"""Kinds of parts that are sent, by role. A message without any of them is not sent."""
 
 
 def _sent(parts: list[_Part], role: str) -> list[_Part]:
@@ -84,23 +84,23 @@ def _sent(parts: list[_Part], role: str) -> list[_Part]:
 
 @dataclass(slots=True)
 class Storage:
-    """One session of opencode's, read as Chat messages."""
+    """One session of opencode, read as Chat messages."""
 
     store: SessionStore
     session: str
     problems: list[Problem] = field(default_factory=list[Problem])
     body: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     owners: list[ItemKey] = field(default_factory=list[ItemKey])
-    """For each message of `body` the key of the message it came from."""
+    """For each message of `body`, the key of its original message."""
     calls: dict[int, list[_Part]] = field(default_factory=dict[int, list[_Part]])
-    """Parts that are calls, by index in `body`; their ids may be repeated in later messages."""
+    """Parts that are calls, by index in `body`. Later messages may have the same ids."""
     thoughts: list[ItemKey] = field(default_factory=list[ItemKey])
     """The keys of all thinking that is sent."""
     damaged: dict[ItemKey, bytes | None] = field(default_factory=dict[ItemKey, "bytes | None"])
-    """Damaged values by key, with what a repaired copy has instead; None if nothing."""
+    """Damaged values by key, with the value of a repaired copy; None: it has none."""
 
     def read(self) -> None:
-        """Read all that is whole into `body`; report the rest in `problems`."""
+        """Read all that is complete into `body`. Report the rest in `problems`."""
         messages = list[_Message]()
         torn = list[tuple[int, bytes]]()
         for key, data in self.store.messages(self.session):
@@ -138,9 +138,9 @@ class Storage:
         return as_map(clean)
 
     def _rebuilt(self, lost: _Message, data: bytes, messages: list[_Message]) -> _Message:
-        """Return a message whose value is lost, and only its parts are left, with a new value.
+        """Return a message with a new value, because only its parts are left.
 
-        What cannot be known (model, folder, …) is taken from another message, if there is one.
+        Unknown fields (model, folder, …) are taken from another message, if there is one.
         """
         found = as_map(parse_cut(data))
         kinds = {part.kind for part in lost.parts}
@@ -164,7 +164,7 @@ class Storage:
         role, error = str(info.get("role")), as_map(info.get("error"))
         sent = _sent(parts, role)
         if error and (error.get("name") != "MessageAbortedError" or not sent):
-            return  # the agent shows it, and never sends it
+            return  # the agent shows it, but never sends it
         if role == "user" and sent:
             texts = [str(part.value["text"]) for part in sent if part.kind == "text"]
             self.body.append({"role": "user", "content": "\n".join(texts) or _other_parts(sent)})
@@ -179,7 +179,7 @@ class Storage:
                 self._read_step(key, step)
 
     def strip_thinking(self) -> list[ItemKey]:
-        """Let `rewrite` delete all thinking; return the keys of what it deletes."""
+        """Make `rewrite` delete all thinking; return the keys of the values that it deletes."""
         self.damaged |= dict.fromkeys(self.thoughts)
         return self.thoughts
 
@@ -212,10 +212,11 @@ class Storage:
         self.owners += [key] * (1 + len(results))
 
     def rewrite(self, messages: list[Any], origins: tuple[int, ...]) -> dict[ItemKey, bytes | None]:
-        """Return the values that a repair changes, by key; None for one that is deleted."""
+        """Return the values that a repair changes, by key; None: the value is deleted."""
         files, values = dict(self.damaged), dict[ItemKey, dict[str, Any]]()
         waiting: dict[str, _Part] = {}
         for message, origin in zip(messages, origins, strict=True):
+            answered = waiting.get(message.get("tool_call_id"))
             if message.get("role") == "assistant":
                 parts, calls = self.calls.get(origin, []), as_list(message.get("tool_calls"))
                 if len(calls) < len(parts):  # some were dropped
@@ -227,8 +228,13 @@ class Storage:
                 for name, own in waiting.items():
                     if own.value.get("callID") != name:
                         values[own.key] = {**own.value, "callID": name}
-            elif origin < 0 and (part := waiting.get(message.get("tool_call_id"))):
-                state = as_map(part.value.get("state"))  # its call ended in an error
+            elif answered and origin >= 0 and message is not self.body[origin]:
+                value = values.get(answered.key, dict(answered.value))
+                state = as_map(value.get("state"))
+                field = "output" if state.get("output") else "error"
+                values[answered.key] = {**value, "state": {**state, field: message["content"]}}
+            elif answered and origin < 0:
+                state = as_map(answered.value.get("state"))  # its call ended in an error
                 start = as_map(state.get("time")).get("start", 0)
                 closed = {
                     "status": "error",
@@ -236,14 +242,15 @@ class Storage:
                     "error": message["content"],
                     "time": {"start": start, "end": start},
                 }
-                values[part.key] = {**values.get(part.key, part.value), "state": closed}
+                value = values.get(answered.key, dict(answered.value))
+                values[answered.key] = {**value, "state": closed}
         files |= {key: encoded(value, indented=self.store.named) for key, value in values.items()}
         remaining = {self.owners[origin] for origin in origins if origin >= 0}
         return files | {key: None for key in self.owners if key not in remaining}
 
 
 def _minimal_message(role: str, other: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that the agent needs of a message; `other`: one of the other role."""
+    """Return the fields of a message that the agent needs. `other`: one with the other role."""
     agent, model = other.get("agent", "build"), as_map(other.get("model", other))
     model_fields = {key: model.get(key, "") for key in ("providerID", "modelID")}
     created = as_map(other.get("time")).get("created", 0)
@@ -256,7 +263,7 @@ def _minimal_message(role: str, other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _since_summary(messages: list[_Message]) -> list[_Message]:
-    """Return what is sent: from the last summary on, or from the tail that it kept."""
+    """Return the messages that are sent: from the last summary on, or from the tail it kept."""
     summarized = {
         as_text(info.get("parentID"))
         for _, info, _ in messages
@@ -274,7 +281,7 @@ def _since_summary(messages: list[_Message]) -> list[_Message]:
 def _other_parts(parts: list[_Part]) -> list[dict[str, Any]] | None:
     """Return the parts of a message that has no text, such as images; None without any."""
     kinds = ("file", "reasoning", "compaction", "subtask")
-    # As types of its own, for in Chat a block of thinking is a fault.
+    # With types of their own, because a block of thinking is a violation in Chat.
     others = [
         {**part.value, "type": f"opencode-{part.kind}"} for part in parts if part.kind in kinds
     ]

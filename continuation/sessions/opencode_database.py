@@ -1,7 +1,7 @@
 """opencode's SQLite database (1.2 and later): a table of messages and one of parts.
 
-A row's JSON is in its column `data`, without the ids, which are columns of their own. Reading
-includes what is committed in the write-ahead log, and leaves no files behind.
+A row's JSON is in its column `data`. The ids are in other columns. Reading includes what is
+committed in the write-ahead log, and leaves no files behind.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ItemKey(NamedTuple):
 
 
 def is_database(path: Path) -> bool:
-    """Whether a file is a SQLite database, whatever is in it."""
+    """Whether a file is a SQLite database with any content."""
     with path.open("rb") as file:
         return file.read(len(_MAGIC)) == _MAGIC
 
@@ -39,7 +39,7 @@ class Database:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
         self._parts: dict[str, list[tuple[ItemKey, bytes]]] = {}
-        """All parts of one session, by message: without an index a single query costs as much."""
+        """All parts of one session, by message. Without an index, one query costs as much."""
 
     @property
     def is_opencode(self) -> bool:
@@ -61,7 +61,7 @@ class Database:
         return [(key, data) for _, key, data in rows]
 
     def parts(self, message: str) -> list[tuple[ItemKey, bytes]]:
-        """Return the parts of a message of the session that `messages` was last called for."""
+        """Return the parts of a message in the session of the last call of `messages`."""
         return self._parts.get(message, [])
 
     def _rows(
@@ -75,7 +75,7 @@ class Database:
         return ((str(own), ItemKey(table, str(row)), data or b"") for own, row, data in rows)
 
     def change(self, keys: Mapping[ItemKey, bytes | None]) -> None:
-        """Set the rows' values, all or none; for None, delete the row, a message with its parts."""
+        """Set the rows' values, all or none. None deletes the row; a message with its parts."""
         self.connection.execute("PRAGMA foreign_keys = ON")
         self.connection.execute("BEGIN IMMEDIATE")
         for (table, row), data in keys.items():
@@ -89,7 +89,7 @@ class Database:
 
 @contextlib.contextmanager
 def opened(path: Path, *, alone: bool = False) -> Generator[Database]:
-    """Open a database to read; `alone`: to write, with every other program locked out meanwhile.
+    """Open a database for reading. `alone`: for writing, and lock all other programs out.
 
     Raises OSError if it is damaged or locked by another program.
     """
@@ -101,8 +101,8 @@ def opened(path: Path, *, alone: bool = False) -> Generator[Database]:
         )
         with contextlib.closing(connection):
             if alone:
-                # The lock is held from the first transaction on. With a write-ahead log it is
-                # refused even if another program only has the database open.
+                # The lock is held from the first transaction on. With a write-ahead log, SQLite
+                # refuses it even if another program only has the database open.
                 connection.execute("PRAGMA locking_mode = EXCLUSIVE")
                 connection.execute("BEGIN EXCLUSIVE")
                 connection.execute("COMMIT")

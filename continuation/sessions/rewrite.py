@@ -1,4 +1,4 @@
-"""Writes a repaired log; lines of unchanged messages keep their bytes and their place."""
+"""Writes a repaired log. Lines of unchanged messages keep their bytes and their place."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class LogSource:
     entries: list[LogEntry]
 
     def rewritten(self, messages: list[Any], origins: tuple[int, ...]) -> bytes:
-        """Return the log with `messages`; `origins`: the index each has in `entries`, -1 if new.
+        """Return the log with `messages`. `origins`: their index in `entries`, -1 for a new one.
 
-        Lines that hold no message stay. The lines of a message that moved move with it.
+        Lines without a message stay. The lines of a moved message move with it.
         """
         writer = _LogWriter(self.log, self.entries, _unmoved(self.entries, origins))
         for number, (message, origin) in enumerate(zip(messages, origins, strict=True)):
@@ -39,9 +39,9 @@ class LogSource:
         return b"".join(line.encoded() + b"\n" for line in lines)
 
     def _bridge(self, lines: list[_Line]) -> None:
-        """Correct each `parentUuid` that names a deleted line: the agent would stop reading there.
+        """Correct each `parentUuid` that names a deleted line, where the agent would stop reading.
 
-        It becomes the parent of the deleted line, or else the last message above in the file.
+        It becomes the parent of the deleted line, or else the last message above it in the file.
         """
         names = {as_text(line.value.get("uuid")) for line in lines}
         parents = {
@@ -63,10 +63,10 @@ class LogSource:
 
 
 def _unmoved(entries: list[LogEntry], origins: tuple[int, ...]) -> set[int]:
-    """Return the largest set of origins whose lines are in the file in this order already."""
-    tails: list[int] = []  # smallest last line of a run of each length
-    chain: list[int] = []  # position of the message that ends it
-    previous: list[int] = []  # position of the message before each in its run
+    """Return the largest set of origins with lines that are already in this order in the file."""
+    tails: list[int] = []  # for each length of a run, its smallest last line
+    chain: list[int] = []  # position of the message that ends this run
+    previous: list[int] = []  # position of the message before each one in its run
     seen = set[int]()
     for position, origin in enumerate(origins):
         previous.append(-1)
@@ -98,7 +98,7 @@ class _Line:
 
 
 _NONE = -2
-"""`previous` after a new message: with -1, entry 0 would seem to follow it as in the file."""
+"""`previous` after a new message. With -1, entry 0 would seem to follow it as in the file."""
 
 
 @dataclass(slots=True)
@@ -115,9 +115,9 @@ class _LogWriter:
     anchor: Record | None = None
     """The record after which moved and new messages are inserted."""
     previous: int = -1
-    """Origin of the message that was put last."""
+    """Origin of the message that was placed last."""
     uuid: Any = None
-    """The uuid of the line that was put last."""
+    """The uuid of the line that was placed last."""
 
     def put(self, number: int, message: Any, origin: int) -> None:
         """Place the lines of the next message of the repaired history."""
@@ -140,9 +140,9 @@ class _LogWriter:
         self.behind.setdefault(self.anchor, []).extend(lines[len(entry.records) :])
 
     def _is_crossed(self, origin: int) -> bool:
-        """Whether its lines must be brought together, since another message begins among them.
+        """Whether another message begins among its lines, so that they must be brought together.
 
-        Results may be among them, and after those what was said while the calls ran.
+        Results may be among them, and after the results messages from while the calls ran.
         """
         last = self.entries[origin].records[-1].line
         roles = list[str]()

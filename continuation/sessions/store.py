@@ -1,4 +1,4 @@
-"""Reads saved sessions in every form, and reports what is wrong with them."""
+"""Reads saved sessions in every form, and reports their problems."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from continuation.history import Change
-from continuation.history.api import diagnosed
+from continuation.history.api import diagnosed, shrunk
 from continuation.history.detect import detect
 from continuation.history.types import HistoryFormat, Repaired, RepairPolicy, Violation
 from continuation.sessions.formats import no_text
@@ -27,7 +27,15 @@ _FIELD = {HistoryFormat.GEMINI: "contents", HistoryFormat.OPENAI_RESPONSES: "inp
 _SUFFIXES = (".jsonl", ".json", ".db")
 
 
-SAVED = RepairPolicy(live=False, prefill=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedPolicy(RepairPolicy):
+    """How a saved session is repaired."""
+
+    shrink: int | None = None
+    """Shorten results of tools until the session has at most so many tokens; `None`: do not."""
+
+
+SAVED = SavedPolicy(live=False, prefill=True)
 """The policy for what is on disk: no program is at work on it, and no request is about to leave."""
 
 
@@ -37,27 +45,30 @@ class SavedSession:
 
     path: Path
     format: str
-    """The agent's name, "json" (a request), "jsonl" (one message a line) or "unknown"."""
+    """The agent's name, "json" (a request), "jsonl" (one message per line) or "unknown"."""
     dialect: HistoryFormat | None
     """The format of its messages; None if no conversation was found."""
     body: dict[str, Any]
     problems: list[Problem] = field(default_factory=list[Problem])
     violations: list[Violation] = field(default_factory=list[Violation])
     repaired: Repaired | None = None
-    """What a repair would give; None if it was only read, or holds no conversation."""
+    """The result of a repair; None if it was only read, or has no conversation."""
     written: Path | None = None
-    """Where `repairing` put the repaired copy."""
+    """Where `repairing` wrote the repaired copy."""
     source: LogSource | Storage | SavedChat | Checkpoint | None = None
-    """What it was read from; None for a request body."""
+    """The source that it was read from; None for a request body."""
     name: str = ""
-    """Its id, if a path holds several sessions; else ""."""
+    """Its id, if a path has several sessions; else ""."""
     model: str = ""
     """The model whose rules apply, if the log names one that is not its agent's own; else ""."""
+    too_large: bool = False
+    """It has too many tokens, even if all of its results are shortened."""
 
     @property
     def exit_code(self) -> int:
         """0 if it is clean, 1 if it is repaired or can be, 2 if it cannot be repaired."""
-        if self.dialect is None or (self.repaired is not None and self.repaired.left):
+        left = self.repaired is not None and self.repaired.left
+        if self.dialect is None or left or self.too_large:
             return 2
         changed = self.repaired is not None and bool(self.repaired.changes)
         return 1 if self.problems or self.violations or changed else 0
@@ -66,8 +77,8 @@ class SavedSession:
 def checked(path: Path, *, policy: RepairPolicy | None = None) -> Iterator[SavedSession]:
     """Read the sessions at a path one at a time, with `violations` and `repaired` filled in.
 
-    No program is taken to be working on it: a trailing open call is a fault, unless the policy has
-    `live`. Raises OSError if the path cannot be read.
+    Assume that no program is working on it. So a trailing open call is a fault, unless the policy
+    has `live`. Raises OSError if the path cannot be read.
     """
     return (with_diagnosis(session, policy) for session in read(path))
 
@@ -78,13 +89,39 @@ def with_diagnosis(session: SavedSession, policy: RepairPolicy | None) -> SavedS
     policy = policy if policy is not None else SAVED
     if session.dialect is not None:
         body, dialect = session.body, session.dialect
-        live = policy.live or not any(body.values())  # an empty history has only just begun
+        live = policy.live or not any(body.values())  # an empty history has just begun
         diagnosis = diagnosed(body, dialect, replace(policy, live=live), session.model)
         session.violations, session.repaired = diagnosis
+        if isinstance(policy, SavedPolicy) and policy.shrink is not None:
+            _shrink(session, session.repaired, dialect, policy, policy.shrink)
     if policy.thinking != "keep" and isinstance(session.source, Storage) and session.repaired:
         gone = [Change("drop_thinking", "/".join(k), "") for k in session.source.strip_thinking()]
         session.repaired = replace(session.repaired, changes=(*session.repaired.changes, *gone))
     return session
+
+
+def _shrink(
+    session: SavedSession,
+    repaired: Repaired,
+    dialect: HistoryFormat,
+    policy: SavedPolicy,
+    most: int,
+) -> None:
+    """Let the repair shorten results until at most so many tokens are left; report if it cannot."""
+    body = session.body
+    messages = next(filter(is_list, body.values()), list[Any]())
+    models = (as_text(as_map(message).get("model")) for message in reversed(messages))
+    writer = as_text(body.get("model")) or session.model or next(filter(None, models), "")
+    session.repaired, before, after = shrunk(
+        repaired, dialect, policy, session.model or as_text(body.get("model")), writer, most
+    )
+    if after > most:
+        session.too_large = True
+        message = (
+            f"it has about {before:,} tokens, and {after:,} if all results of tools are shortened: "
+            f"more than {most:,}. Allow more, or begin a new session with a summary of this one."
+        )
+        session.problems.append(Problem("too_large", 0, message))
 
 
 # -- reading -------------------------------------------------------------------------------------
@@ -114,22 +151,22 @@ def read(path: Path) -> Iterator[SavedSession]:
 
 
 def storage_in(path: Path) -> Folder | None:
-    """Return the opencode storage in a folder; None without one, or if a database replaced it."""
+    """Return the opencode storage in a folder; None: there is none, or a database replaced it."""
     return None if any(path.glob("opencode*.db")) else Folder.find(path)
 
 
 def sessions_in(path: Path) -> list[Path]:
-    """Return the files of a folder that may be sessions, without originals kept by a repair."""
+    """Return the files of a folder that may be sessions, without originals that a repair kept."""
     databases = sorted(path.glob("opencode*.db"))
     files = databases or sorted(each for each in path.rglob("*") if each.suffix in _SUFFIXES)
     return [file for file in files if ".orig" not in file.suffixes and file.is_file()]
 
 
 def sessions_of_file(file: Path, sessions: Iterator[SavedSession]) -> Iterator[SavedSession]:
-    """Yield the sessions of one file of a folder; skip a file that is no session.
+    """Yield the sessions of one file of a folder. Skip a file that is no session.
 
-    A log without a readable conversation, but with damaged lines, is a lost session. A file that
-    cannot be read or repaired becomes a session with a problem, so that the others are read.
+    A log with damaged lines and without a readable conversation is a lost session. A file that
+    cannot be read or repaired becomes a session with a problem, so that the others are still read.
     """
     try:
         for session in sessions:
@@ -175,7 +212,7 @@ def read_store(store: SessionStore, path: Path) -> Iterator[SavedSession]:
 
 
 def _load_json(path: Path, data: bytes) -> SavedSession | None:
-    """Read a JSON document: a request body, a list of messages, a chat that gemini-cli saved.
+    """Read a JSON document: a request body, a list of messages, or a saved chat of gemini-cli.
 
     Return None if the file is something else.
     """
@@ -187,7 +224,7 @@ def _load_json(path: Path, data: bytes) -> SavedSession | None:
             text = "a character in this file is incomplete; it becomes a replacement mark."
             problems.append(Problem("half_utf8", 0, text))
     except ValueError:
-        # More than one line that begins an object: a log.
+        # More than one line begins an object, so it is a log.
         is_log = data.replace(b"\0", b"").count(b"\n{") > 1
         value = None if is_log else parse_cut(data)
         text = "the file is incomplete; the part that arrived is used."
@@ -223,7 +260,7 @@ def _load_log(path: Path, data: bytes) -> SavedSession:
     dialect = log.dialect(messages)
     body = {_FIELD.get(dialect, "messages"): messages}
     source = LogSource(log, records, entries)
-    # Claude models are left out: only a request, not the log, has their thinking settings.
+    # Not for Claude models: only a request, not the log, has their thinking settings.
     models = [as_text(as_map(message).get("model")) for message in messages]
     model = next((name for name in reversed(models) if name and "claude" not in name.lower()), "")
     return SavedSession(path, log.name, dialect, body, problems + extra, source=source, model=model)

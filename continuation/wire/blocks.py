@@ -1,11 +1,12 @@
-"""One answer as block events: the vocabulary into which every wire format is translated.
+"""One answer as block events: codecs translate every wire format into these.
 
-The words are those of the Messages format, the richest of them: `message_start`, then for each
-block `content_block_start`, `content_block_delta`..., `content_block_stop`, then `message_delta`
-with the stop reason and the usage, and `message_stop`; `ping`, `error`, and anything else, which is
-passed on as it is. What a block or a delta holds besides its type, text and arguments is the
-format's own and is not read here. An answer that came as one JSON body is translated to the events
-of the same answer streamed, so that all further logic exists once.
+The events are those of the Messages format, which has the most features. An answer is
+`message_start`; then for each block `content_block_start`, any number of `content_block_delta`, and
+`content_block_stop`; then `message_delta` with the stop reason and the usage, and `message_stop`.
+`ping`, `error` and unknown events may occur too; unknown ones are passed on unchanged. A block or
+delta may have other fields than its type, text and arguments. They belong to the format and are not
+read here. An answer in one JSON body is translated to the events of the same answer as a stream, so
+that all further logic exists once.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from continuation.wire.json_values import as_json, as_text, breaks_off, dumps, p
 TEXT = "text"
 TOOL_CALL = "tool_use"
 REFUSAL = "refusal"
-"""A call for the caller to run; calls that the provider runs itself have other types."""
+"""`TOOL_CALL`: a call that the caller runs. Calls that the provider runs have other types."""
 SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
-"""Calls that the provider runs itself; no request may carry one without its result."""
+"""Calls that the provider runs itself. A request must not contain one without its result."""
 THINKING = frozenset({"thinking", "redacted_thinking"})
 NATIVE = frozenset(
     {
@@ -29,14 +30,14 @@ NATIVE = frozenset(
         *("message_delta", "message_stop", "error"),
     }
 )
-"""The events that are read; others, such as a `ping` or an unknown one, are passed on."""
+"""The events that are read. Others, such as `ping` or an unknown one, are passed on."""
 
 
-# --- telling ------------------------------------------------------------------------------------
+# --- making events ------------------------------------------------------------------------------
 
 
 def opening(message: Json) -> Json:
-    """Return the event that begins an answer; `message`: the format's fields for all of it."""
+    """Return the event that begins an answer. `message`: the format's fields for the answer."""
     return {"type": "message_start", "message": message}
 
 
@@ -44,7 +45,7 @@ def start(index: object, block: Json, **traits: bool) -> Json:
     """Return a block's first event.
 
     Traits: see `Block`. `mute`: earlier blocks may be unfinished. `parsed`: the server parsed the
-    call's arguments, and nothing shows whether something is missing.
+    call's arguments, so it is unknown whether something is missing.
     """
     return {"type": "content_block_start", "index": index, "content_block": block, **traits}
 
@@ -67,36 +68,36 @@ def closing(reason: str | None, usage: Json | None = None, **more: object) -> Js
 ENDED: Json = {"type": "message_stop"}
 
 
-# --- keeping ------------------------------------------------------------------------------------
+# --- collecting events --------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """One content block: how it began, its deltas, and whether its end came."""
+    """One content block: its start, its deltas, and whether its end has arrived."""
 
     start: Json
     deltas: list[Json] = field(default_factory=list[Json])
     done: bool = False
     args_verified: bool = True
-    """A call's argument text came raw, or the call is finished; `False`: the server parsed it."""
+    """A call's arguments arrived raw, or the call is finished; `False`: the server parsed them."""
     cut: bool = False
-    """Its end states that it broke off; for calls that the provider runs itself."""
+    """The block's end says that it broke off. Used for calls that the provider runs itself."""
     finished: bool = False
-    """The server finished it: another block began after it, or such blocks always come whole."""
+    """The server finished it: another block began after it, or such blocks are always complete."""
     loose: bool = False
     """Thinking that needs no signature."""
     free: bool = False
-    """A call whose input is any text, not a JSON object."""
+    """A call with any text as its input, not a JSON object."""
     sealed: bool = False
-    """The block is signed: it is shown as it is; text after it begins a block of its own."""
+    """The block is signed. It is delivered unchanged, and text after it begins a new block."""
     begun: bool = False
-    """The caller has been shown its beginning."""
+    """The block's beginning was delivered to the caller."""
     shown: int = 0
-    """How many of its deltas the caller has been shown."""
+    """How many of the block's deltas were delivered."""
     closed: bool = False
-    """The caller has been shown its end, or nothing more of it will be shown."""
+    """The block's end was delivered, or nothing more of it will be."""
     _joined: dict[str, tuple[int, str]] = field(default_factory=dict[str, tuple[int, str]])
-    """Type of delta -> how many deltas were read, and their joined text: a cache."""
+    """A cache: type of delta -> how many deltas were read, and their joined text."""
 
     @property
     def kind(self) -> str:
@@ -119,12 +120,12 @@ class Block:
         self._joined.clear()
 
     def forget(self) -> None:
-        """Forget the cached texts, because deltas were removed."""
+        """Clear the cached texts, because deltas were removed."""
         self._joined.clear()
 
     @property
     def phase(self) -> str:
-        """The part of the answer that a text belongs to; texts of two phases are not joined."""
+        """The part of the answer to which a text belongs. Texts of two phases are not joined."""
         return as_text(self.start.get("phase"))
 
     @property
@@ -140,20 +141,20 @@ class Block:
         return dumps(self.start["input"]).decode()
 
     def goes_on(self, event: Json) -> bool:
-        """Whether a block that begins in the next hop of the answer continues this one."""
+        """Whether a block that begins in the answer's next hop continues this one."""
         plain = self.kind == TEXT or (self.kind in THINKING and self.loose)
         sealed = self.sealed or event.get("sealed") is True
         return plain and not sealed and not self.closed and self.start == event.get("content_block")
 
     def begins(self, call: Json) -> bool:
-        """Whether `call` is this call again, with all that had arrived of its arguments."""
+        """Whether `call` is this call again and has all of its arguments that had arrived."""
         if call.get("type") != TOOL_CALL or call.get("name") != self.start.get("name"):
             return False
         ours, theirs = as_json(parsed(self.arguments or "{}")), as_json(call.get("input"))
         return all(key in theirs and _starts(theirs[key], value) for key, value in ours.items())
 
     def rest_of(self, call: Block) -> str | None:
-        """Return what `call` has after our arguments; `None`: it does not begin with them."""
+        """Return the rest of `call`'s arguments after this call's; `None`: they begin otherwise."""
         ours, theirs = self.arguments, call.arguments
         if self.start.get("name") != call.start.get("name"):
             return None
@@ -162,7 +163,7 @@ class Block:
 
     @property
     def signed(self) -> bool:
-        """Whether the next request may carry this thinking block."""
+        """Whether the next request may contain this thinking block."""
         if self.loose:
             return True
         if self.kind == "redacted_thinking":
@@ -172,19 +173,19 @@ class Block:
 
     @property
     def broken(self) -> bool:
-        """Whether a call's arguments must be JSON and break off."""
+        """Whether a call's arguments must be JSON, but break off."""
         return not self.free and breaks_off(self.arguments)
 
     @property
     def shows_cut(self) -> bool:
-        """Whether a cut would show in the call's arguments: only in raw JSON it does."""
+        """Whether truncation would be visible in the arguments, which is so only for raw JSON."""
         return not (self.free or self.may_be_parsed) and bool(self.arguments.strip())
 
     @property
     def may_be_parsed(self) -> bool:
         """Whether the server may have parsed the arguments, or repaired them to be JSON.
 
-        Such arguments are JSON and come in one piece; what the model writes comes in several.
+        Such arguments are JSON and arrive in one piece. What the model writes arrives in several.
         """
         if not self.args_verified:
             return True
@@ -195,7 +196,7 @@ class Block:
 
     @property
     def fit(self) -> bool:
-        """Whether it may be shown, or sent again, although the attempt broke off."""
+        """Whether the block may be delivered, or sent again, although the attempt broke off."""
         if self.kind == TEXT:
             return bool(self.text.strip())
         if self.kind in THINKING:
@@ -203,9 +204,9 @@ class Block:
         return self.done or self.kind == TOOL_CALL
 
     def whole(self, *, ended: bool) -> bool:
-        """Whether a call's arguments are proven whole; `ended`: the message ended normally.
+        """Whether a call's arguments are proven complete. `ended`: the message ended normally.
 
-        Raw argument text proves itself: if it does not break off, it is what the model meant.
+        Raw argument text is its own proof. If it does not break off, the model meant it so.
         """
         raw, settled = self.arguments.strip(), ended or self.finished
         if not raw or self.free:
@@ -218,8 +219,8 @@ class Block:
 
 
 def answered(block: Block, blocks: Sequence[Block]) -> bool:
-    """Whether a call that the provider runs itself has its result; `True` for other blocks."""
-    if awaited := block.start.get("awaits"):  # its result is known by type, not by id
+    """Whether a call that the provider runs has its result; `True` for other blocks."""
+    if awaited := block.start.get("awaits"):  # the type of its result identifies it, not an id
         behind = blocks[blocks.index(block) :]
         return any(other.done and other.kind == awaited for other in behind)
     if block.kind not in SERVER_CALLS:
@@ -229,7 +230,7 @@ def answered(block: Block, blocks: Sequence[Block]) -> bool:
 
 
 def calls_in(blocks: Sequence[Block]) -> list[Block]:
-    """Return the calls that the caller is to run."""
+    """Return the calls that the caller runs."""
     return [block for block in blocks if block.kind == TOOL_CALL]
 
 
@@ -250,16 +251,16 @@ class Segment:
     reason: str | None = None
     """The provider's stop reason; `None`: none has arrived."""
     at: dict[object, Block] = field(default_factory=dict[object, Block])
-    """Index in events -> the block that it means now."""
+    """Index in events -> the block to which it refers now."""
     _ahead: Block | None = None
     """The last block before `reopen`, which the next block may continue."""
     _half: Block | None = None
-    """The last call before `reopen`, if it was not proven whole."""
+    """The last call before `reopen`, if it was not proven complete."""
     _counted: tuple[int, ...] = (0, 0, 0)
     """Lengths of text, thinking and arguments at the time of `reopen`."""
 
     def add(self, event: Json) -> None:
-        """Take the next event. Unknown ones only count."""
+        """Process the next event. Unknown events are only counted."""
         self.events += 1
         kind = event.get("type")
         if kind == "content_block_delta":
@@ -296,7 +297,7 @@ class Segment:
             for last in reversed(self.blocks):
                 if last.finished:
                     break
-                last.args_verified = last.finished = True  # a next block proves them finished
+                last.args_verified = last.finished = True  # a next block proves it
         before, self._ahead = self._ahead, None
         if before is not None and before.goes_on(event):
             before.done = False
@@ -329,9 +330,9 @@ class Segment:
         return kinds if self.moves else [*kinds[:-1], ""]
 
     def reopen(self, *, apart: bool) -> None:
-        """Forget how the answer ended: another attempt continues it.
+        """Forget how the answer ended, because another attempt continues it.
 
-        `apart`: that attempt's blocks are all new; `False`: the first may continue the last one.
+        `apart`: all blocks of that attempt are new; `False`: its first may continue the last one.
         """
         self._ahead = self.blocks[-1] if self.blocks and not apart else None
         self._half = None
@@ -373,7 +374,7 @@ class Segment:
         return calls_in(self.blocks)
 
     def call_state(self, *, ended: bool) -> ToolCallState:
-        """Return the state of the attempt's calls: `CUT` if any of them is."""
+        """Return the state of the attempt's calls: `CUT` if any of them is incomplete."""
         calls = self.calls
         if not calls:
             return ToolCallState.NONE
@@ -382,7 +383,7 @@ class Segment:
 
 
 def _update(kept: Json, given: object) -> None:
-    """Update `kept`: counts are cumulative, and a missing or null value leaves the earlier one."""
+    """Update `kept`. Counts are cumulative. A missing or null value leaves the earlier one."""
     for key, value in as_json(given).items():
         if value is not None:
             kept[key] = value

@@ -11,7 +11,8 @@ from collections.abc import Generator
 def resting() -> Generator[None]:
     """Disable the garbage collector inside the block, which should take tenths of a second.
 
-    Its runs take as long as the work itself and stop all threads; decoded JSON has no cycles.
+    The collector's runs would take as long as the work itself and stop all threads. Decoded JSON
+    has no cycles, so they would find nothing.
     """
     was = gc.isenabled()
     gc.disable()

@@ -1,6 +1,7 @@
 """Reads the body of an error answer.
 
-A report may contain the name of an error, but never its message: that can quote the caller's text.
+A report may contain the name of an error. It never contains the message, because that can quote the
+caller's text.
 """
 
 from __future__ import annotations
@@ -40,4 +41,4 @@ def _decoded(body: bytes) -> Json:
         document = loads(body)
     except ValueError:
         return {}
-    return as_json(next(iter(as_list(document)), document))  # a stream's error comes in an array
+    return as_json(next(iter(as_list(document)), document))  # the error of a stream is in an array

@@ -1,8 +1,9 @@
-"""AWS event streams, sans-IO: Bedrock's framing of the events that others send as SSE.
+"""AWS event streams, sans-IO: how Bedrock frames the events that others send as SSE.
 
-A message consists of its length, the length of its headers and the CRC of both, then the headers,
-the payload, and the CRC of all of it. An event's payload is an object with the event in Base64
-(`bytes`), and padding; an error is a message of type `exception`. Both are returned as `Frame`s.
+A message consists of its length, the length of its headers and the CRC of both; then the headers,
+the payload, and the CRC of everything before. An event's payload is an object with the event in
+Base64 (`bytes`), and padding. An error is a message of type `exception`. Both are returned as
+`Frame`s.
 
 Sources: "Amazon Event Stream Encoding" (AWS Transcribe developer guide; Smithy specification),
 Bedrock's InvokeModelWithResponseStream, and the service model `bedrock-runtime` in botocore.
@@ -21,22 +22,22 @@ from continuation.wire.sse import Frame
 _PRELUDE = struct.Struct(">III")
 _LEAST = _PRELUDE.size + 4
 _MOST = 32 << 20
-"""Bytes that a message may have; AWS sends at most 24 MB."""
+"""The most bytes of a message; AWS sends at most 24 MB."""
 _MOST_HEADS = 128 << 10
-"""Bytes that its headers may have, by the specification."""
+"""The most bytes of a message's headers, by the specification."""
 _STRING = 7
 _SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
-"""Header types with values of a fixed size, in bytes; a string or blob has its size before it."""
+"""Header types -> sizes of their values in bytes. A string or blob has its size before it."""
 _BYTES = b'{"bytes":"'
 _BREAKS = bytes.maketrans(b"\r\n", b"  ")
 _LASTING = frozenset({"validationException"})
-"""Errors that every retry would meet again."""
+"""Errors that do not go away with a retry."""
 
 
 def frames(raw: bytes | bytearray, start: int = 0, *, final: bool = False) -> list[Frame]:
-    """Return the whole messages of `raw` from offset `start` on, as frames.
+    """Return the complete messages of `raw` from offset `start` on, as frames.
 
-    Bytes that are no message become one error frame up to the end: nothing behind can be read.
+    Invalid bytes become one error frame up to the end, because nothing after them can be read.
     """
     found: list[Frame] = []
     while len(raw) - start >= _LEAST:
@@ -100,15 +101,15 @@ def _text(raw: bytes, at: int, size: int) -> tuple[int, str]:
 
 
 class Alike:
-    """Recognizes whole messages whose event begins with certain bytes, without decoding them."""
+    """Recognizes complete messages with an event that begins with certain bytes, undecoded."""
 
     def __init__(self, beginning: bytes) -> None:
         """Set `beginning`, the first bytes of the event's JSON; `b""`: no message matches."""
-        whole = beginning[: len(beginning) // 3 * 3]  # its Base64 does not depend on what follows
+        whole = beginning[: len(beginning) // 3 * 3]  # its Base64 does not depend on later bytes
         self._mark = _BYTES + b2a_base64(whole, newline=False) if whole else b"\0"
 
     def end(self, raw: bytes | bytearray, start: int) -> int:
-        """Return the offset behind the last of the matching messages in a row from `start`."""
+        """Return the offset after the last matching message of a row that begins at `start`."""
         while len(raw) - start >= _LEAST:
             size, heads, _ = _PRELUDE.unpack_from(raw, start)
             end = start + size
@@ -122,7 +123,7 @@ class Alike:
         return start
 
     def flows(self, chunk: bytes) -> bool:
-        """Whether a chunk consists of matching messages only."""
+        """Whether a chunk consists only of matching messages."""
         if len(chunk) >= _LEAST:  # usually it is a single message
             size, heads, _ = _PRELUDE.unpack_from(chunk)
             if size == len(chunk):
@@ -140,7 +141,7 @@ class Alike:
 
 
 def encode(name: str, data: bytes) -> bytes:
-    """Return one event as a message; an event named `error` becomes an `exception`."""
+    """Return one event as a message. An event named `error` becomes an `exception`."""
     if name != "error":
         return _message("event", "chunk", _BYTES + b2a_base64(data, newline=False) + b'"}')
     error = as_json(as_json(loads(data)).get("error"))
@@ -149,7 +150,7 @@ def encode(name: str, data: bytes) -> bytes:
 
 
 def reframed(events: bytes) -> bytes:
-    """Return server-sent events as messages; comments are left out."""
+    """Return server-sent events as messages, without comments."""
     return b"".join([encode(f.name, f.data) for f in sse.frames(events) if not f.empty])
 
 

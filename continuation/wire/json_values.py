@@ -1,4 +1,4 @@
-"""JSON for the whole project: decoding, encoding, values of unknown shape."""
+"""JSON for all of the project: decoding, encoding, values of unknown shape."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _ESCAPE = re.compile(r"\\.?", re.DOTALL)
 
 
 def loads(data: bytes | bytearray | str) -> Any:
-    """Decode JSON with the fast parser; with the lenient one if that refuses (lone surrogates).
+    """Decode JSON with the fast parser, or with the lenient one if that fails (lone surrogates).
 
-    Raises `ValueError` for what is no JSON in UTF-8, or has more than 200 levels.
+    Raises `ValueError` if it is not JSON in UTF-8 or has more than 200 levels.
     """
     raw = data.encode() if isinstance(data, str) else bytes(data)
     try:
@@ -46,7 +46,7 @@ def loads(data: bytes | bytearray | str) -> Any:
 
 
 def dumps(value: object) -> bytes:
-    """Encode compact JSON as UTF-8; if it has lone surrogates, all non-ASCII is escaped."""
+    """Encode compact JSON as UTF-8. If it has lone surrogates, escape all non-ASCII characters."""
     try:
         return _PLAIN.encode(value).encode()
     except UnicodeEncodeError:
@@ -54,7 +54,7 @@ def dumps(value: object) -> bytes:
 
 
 def dumps_in_pieces(value: object) -> bytes:
-    """Encode as `dumps` does, in small pieces: no other thread can run while one is encoded."""
+    """Encode as `dumps` does, but in pieces, because other threads wait while one is encoded."""
     try:
         return "".join(_pieces(value)).encode()
     except UnicodeEncodeError:
@@ -112,13 +112,13 @@ def partial(text: str) -> object:
 
 
 def breaks_off(text: str) -> bool:
-    """Whether a text is only the beginning of a JSON value, as arguments cut at a limit are.
+    """Whether a text is only the beginning of a JSON value, like truncated arguments.
 
-    Raw line breaks and invalid escapes in strings (paths of Windows), which models write and agents
-    accept, do not change the result. Text that cannot become JSON by adding to it (a trailing
-    comma, prose, two values) is not truncated: the model meant it so.
+    Raw line breaks and invalid escapes in strings (Windows paths) do not change the result, because
+    models write them and agents accept them. A text that cannot become JSON by additions (a
+    trailing comma, prose, two values) is not truncated: the model meant it so.
     """
-    with contextlib.suppress(ValueError):  # the usual case: it is whole
+    with contextlib.suppress(ValueError):  # the usual case: it is complete
         jiter.from_json(text.encode())
         return False
     tame = text.translate(_RAW_CONTROLS)
@@ -126,7 +126,7 @@ def breaks_off(text: str) -> bool:
     try:
         with contextlib.suppress(ValueError, RecursionError):
             json.JSONDecoder().raw_decode(escaped.lstrip())
-            return False  # a whole value, whatever follows it
+            return False  # a complete value, with or without text after it
         jiter.from_json(escaped.encode(errors="replace"), partial_mode="trailing-strings")
     except ValueError as error:  # nested too deeply, or no beginning of JSON
         return "recursion limit" in str(error)
@@ -137,14 +137,14 @@ def breaks_off(text: str) -> bool:
 # --- how much there is, before it is decoded -----------------------------------------------------
 
 _PART = 1 << 18
-"""Bytes that are searched at a time: no other thread can run meanwhile."""
+"""Bytes that are searched at a time, because other threads wait meanwhile."""
 _STRUCTURE = (b",", b":", b"[", b"{")
 
 
 def count_values(raw: bytes, most: float) -> int:
-    """Return how many values and keys a JSON text has; more than `most`: some number above that.
+    """Return how many values and keys a JSON text has, or some number above `most`.
 
-    Nothing is decoded. A number up to `most` may be too large, because it includes the commas,
+    Nothing is decoded. A result up to `most` may be too large, because it includes the commas,
     colons and brackets inside strings. They are excluded only if the number would exceed `most`.
     """
     count = 0
@@ -158,7 +158,7 @@ def count_values(raw: bytes, most: float) -> int:
 def _exact_count(raw: bytes, most: float) -> int:
     count, inside, rest = 0, False, b""
     for at in range(0, len(raw), _PART):
-        # What is escaped is taken out, so that each quote left begins or ends a string.
+        # Remove escaped characters, so that each remaining quote begins or ends a string.
         part = (rest + raw[at : at + _PART]).replace(b"\\\\", b"")
         rest = b"\\" if part.endswith(b"\\") else b""
         pieces = part.removesuffix(rest).replace(b'\\"', b"").split(b'"')
@@ -172,8 +172,8 @@ def _exact_count(raw: bytes, most: float) -> int:
 
 # --- values of unknown shape ---------------------------------------------------------------------
 #
-# JSON from outside may hold any value anywhere. Each of these functions returns the value if it has
-# the type in question, and otherwise an empty value of that type.
+# JSON from outside may have any value anywhere. Each of these functions returns the value if it has
+# the expected type, and otherwise an empty value of that type.
 
 
 def as_json(value: object) -> Json:
@@ -197,9 +197,9 @@ def as_int(value: object) -> int | None:
 
 
 def as_key(value: object) -> str | int | None:
-    """Return `value` if it is a string or an integer, else `None`: what an index or type may be.
+    """Return `value` if it can be an index or a type: a string or an integer; else `None`.
 
-    A list or an object in its place cannot be looked up in a dict or a set.
+    A list or an object cannot be looked up in a dict or a set.
     """
     return value if isinstance(value, str | int) else None
 
@@ -210,7 +210,7 @@ def mapping(value: object) -> dict[str, Any]:
 
 
 def objects(value: object) -> list[dict[str, Any]]:
-    """Return the objects in a JSON array; its other values are left out."""
+    """Return the objects in a JSON array, without its other values."""
     return [item for item in as_list(value) if isinstance(item, dict)]
 
 
@@ -229,6 +229,30 @@ def as_map(value: object) -> Mapping[str, Any]:
     return value if is_map(value) else {}
 
 
+# --- texts in a value ----------------------------------------------------------------------------
+
+_WORDY = 1_000
+_ENCODED = re.compile(r"(?:data:[^,]{0,200},)?[A-Za-z0-9+/_=-]+")
+
+
+def is_encoded(text: str) -> bool:
+    """Whether a text is encoded data: it is long, and has neither spaces nor punctuation."""
+    return len(text) > _WORDY and _ENCODED.fullmatch(text) is not None
+
+
+def texts_in(value: object) -> Iterator[str]:
+    """Yield all texts in a value, keys included; images and other encoded data are left out."""
+    rest = [value]
+    while rest:
+        each = rest.pop()
+        if isinstance(each, str):
+            if not is_encoded(each):
+                yield each
+        else:
+            members = as_map(each)
+            rest += [*members, *members.values(), *as_list(each)]
+
+
 # --- a value in a text that is not parsed --------------------------------------------------------
 
 _WINDOW = 4096
@@ -242,7 +266,7 @@ def first_text(body: bytes | bytearray, key: str, start: int = 0) -> str:
 
 
 def last_object(body: bytes | bytearray, key: str) -> Json:
-    """Return the last object under `key` anywhere in a JSON text; `{}`: none, or over 4 kB long."""
+    """Return the last object under `key` anywhere in a JSON text; `{}`: none, or over 4 kB."""
     quoted = b'"%s"' % key.encode()
     follows = re.compile(rb"\s*:\s*(?=\{)")
     at, found = len(body), None

@@ -1,7 +1,7 @@
 """The items of OpenAI's Responses format that are calls, those that answer them, and the anchor.
 
-One table for all code that reads such items: in the answers that a provider streams, in the
-histories that callers send, and in the chains that a server keeps.
+All code that reads such items uses this table: for the answers that a provider streams, the
+histories that callers send, and the chains that a server keeps.
 
 Sources: API reference "Responses", the item types of openai 3.5x; `mcp_tool_call` and `tool_call`
 are written by other servers of this format.
@@ -39,20 +39,20 @@ CALLS: Final[Mapping[str, CallKind]] = {
     "computer_call": CallKind("computer_call_output"),
     "mcp_tool_call": CallKind("mcp_tool_call_output"),
     "tool_call": CallKind("function_call_output"),
-    # A question, not a call: nothing is run for it, and a history may have it without an answer.
+    # A question, not a call: nobody runs it, and a history may contain it without an answer.
     "mcp_approval_request": CallKind("mcp_approval_response", paired=False),
 }
 """Items that the client has to run or approve, by type; see `is_call` for the exception."""
 
 PAIRED_CALLS: Final = {kind: call.output for kind, call in CALLS.items() if call.paired}
-"""Types of calls that a history must not leave without an answer, and the answer's type."""
+"""Types of calls that need an answer in a history -> the type of the answer."""
 
 OUTPUTS: Final = frozenset(PAIRED_CALLS.values())
 """Types of items that answer a call."""
 
 
 def is_call(item: Mapping[str, object]) -> bool:
-    """Whether the client has to run or approve an item; a tool search may be the server's own."""
+    """Whether the client has to run or approve an item. The server runs some tool searches."""
     return kind_of(item) in CALLS and item.get("execution") != "server"
 
 

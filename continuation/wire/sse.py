@@ -1,4 +1,4 @@
-"""Server-sent events, sans-IO: reads whole events from bytes that arrive in any split."""
+"""Server-sent events, sans-IO: reads complete events from bytes in any chunks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from continuation.wire.json_values import as_json, loads, parsed
 
 # A blank line ends an event; lines end in LF, CRLF or CR (WHATWG, "Server-sent events", parsing).
 _BLANK = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
-# The usual form of an event with a name; for short ones one match is faster than the searches.
+# The usual form of an event with a name. For short events, one match is faster than searches.
 _NAMED = re.compile(rb"event: ([^\r\n]++)\ndata: ([^\r\n]++)\n\n")
 _SHORT = 1024
 _BOM = b"\xef\xbb\xbf"
@@ -19,7 +19,7 @@ _LINES = re.compile(rb"\r\n|\n|\r")
 
 
 class Frame(NamedTuple):
-    """One event: its name (`""` when it has none), its data, and the offset behind its end."""
+    """One event: its name (`""`: none), its data, and the offset after its end."""
 
     name: str
     data: bytes
@@ -27,7 +27,7 @@ class Frame(NamedTuple):
 
     @property
     def empty(self) -> bool:
-        """Whether it holds only comments, which keep the connection alive."""
+        """Whether it has only comments, which keep the connection alive."""
         return not self.data and not self.name
 
 
@@ -48,11 +48,11 @@ def parse(block: bytes | bytearray) -> tuple[str, bytes]:
 
 
 def frames(raw: bytes | bytearray, start: int = 0, *, final: bool = False) -> list[Frame]:
-    """Return the whole events of `raw` from offset `start` on: those that a blank line ends.
+    """Return the complete events of `raw` from offset `start` on: those that a blank line ends.
 
-    A CR as the last byte does not count, since an LF that belongs to it may follow; unless `final`,
-    which means that no more bytes come. Then a last event that lacks only its blank line is given
-    one, in `raw` itself: without it no reader accepts the event.
+    A CR as the last byte does not count, because its LF may follow. `final` means that no more
+    bytes come: then it counts. If the last event then lacks only its blank line, that is added to
+    `raw`, because no reader accepts the event without it.
     """
     if final and isinstance(raw, bytearray):
         last = max(raw.rfind(b"\n\n"), raw.rfind(b"\r\n\r\n"), raw.rfind(b"\r\r"), 0)
@@ -76,9 +76,10 @@ def frames(raw: bytes | bytearray, start: int = 0, *, final: bool = False) -> li
 
 
 def _plain(raw: bytes | bytearray, start: int) -> Frame | None:
-    """Read an event in its usual form: perhaps a name, one line of data, a blank line; or `None`.
+    """Read an event in its usual form: a name or none, one line of data, a blank line; or `None`.
 
-    It searches for line breaks, which is faster than a match: an event can be as long as an answer.
+    It searches for line breaks. That is faster than a match, because an event can be as long as an
+    answer.
     """
     name, line = "", start
     if raw.startswith(b"event: ", start):
@@ -101,7 +102,7 @@ def _plain(raw: bytes | bytearray, start: int) -> Frame | None:
 
 
 def decoded(frame: Frame) -> Json:
-    """Return an event's JSON object; `{}`: it has none. A torn object is an error event.
+    """Return an event's JSON object; `{}`: it has none. A torn object becomes an error event.
 
     Proxies and servers tear events (GLM-5#66, pycodeloop#62). No SDK can read the rest of such a
     stream, so it counts as dropped.
@@ -123,23 +124,23 @@ def typed(frame: Frame) -> Json:
 def may_end(raw: bytes | bytearray, start: int, added: int) -> bool:
     """Whether the last `added` bytes may have ended the event that begins at `start`.
 
-    An event can be as long as the answer, so it is not searched again for each of its chunks.
+    An event can be as long as the answer, so do not search all of it again for each chunk.
     """
     tail = raw[max(start, len(raw) - added - 3) :]
     return b"\n\n" in tail or b"\r" in tail
 
 
 def encode(name: str, data: bytes) -> bytes:
-    """Write one event. `data` must hold no line break (compact JSON never does)."""
+    """Write one event. `data` must have no line break (compact JSON never does)."""
     head = b"event: %s\n" % name.encode(errors="replace") if name else b""
     return head + b"data: " + data + b"\n\n"
 
 
 class NamedPath:
-    """The fast path of formats whose events have a name before their data.
+    """The fast path of formats that put a name before the data of an event.
 
-    `flowing`: the event name of text deltas. `held`: the names of deltas that are held. Without
-    any, all deltas have the same name, and the start of their block tells them apart.
+    `flowing`: the event name of text deltas. `held`: the names of deltas that are buffered. Without
+    any, all deltas have the same name, and the start of their block distinguishes them.
     """
 
     blank = b"\n\n"
@@ -152,7 +153,7 @@ class NamedPath:
         self._inside = slice(len(self._flowing), -len(self.blank))
 
     def flows(self, chunk: bytes) -> bool:
-        # JSON holds no raw line break, so none between head and end means a single event.
+        # JSON has no raw line break. So without one between head and end, it is a single event.
         return (
             chunk.startswith(self._flowing)
             and chunk.endswith(b"}\n\n")
@@ -161,9 +162,9 @@ class NamedPath:
         )
 
     def skips(self, raw: bytearray, start: int, end: int, *, flowing: bool) -> bool:
-        """Whether there are as many such names as events; `False` if there is any CR."""
+        """Whether there are as many of these names as events; `False` if there is any CR."""
         names = (self._flowing,) if flowing else self._held
-        if not raw.startswith(names, start):  # the last events are long: do not count in them
+        if not raw.startswith(names, start):  # the last events are long, so do not count in them
             return False
         known = sum(raw.count(name, start, end) for name in names)
         ends = raw.count(b"\n\n", start, end), raw.count(b"}\n\n", start, end)
@@ -171,7 +172,7 @@ class NamedPath:
 
 
 COMMENT = b": \n"
-"""An empty comment; without a blank line after it, it is part of the event that follows."""
+"""An empty comment. Without a blank line after it, it is part of the next event."""
 
 
 def first_json(raw: bytes) -> Json:

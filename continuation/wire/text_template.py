@@ -1,19 +1,19 @@
 """Recognizes events that carry only a text delta by the bytes around the text.
 
-Nearly all events of a stream are such events, equal byte for byte except for the text and perhaps a
-count. A `TextTemplate` is one of them with holes in it:
+Nearly all events of a stream are such events. They are equal byte for byte, except for the text and
+sometimes a count. A `TextTemplate` is one of them with holes in it:
 
     data: {"id":"c1","choices":[{"delta":{"content":  HOLE  }}],"obfuscation":  HOLE  }
 
-It is made from an event that was parsed (`learnt`) or from one that we wrote ourselves (`written`),
-and has three uses. The first attempt's fast path asks whether a chunk is such an event (`covers`).
-The reader of a later attempt takes the text out without parsing the rest (`match`). The writer puts
+It is made from an event that was parsed (`learnt`) or from one that we wrote (`written`). It has
+three uses. The first attempt's fast path asks whether a chunk is such an event (`covers`). The
+reader of a later attempt takes the text out without parsing the rest (`match`). The writer puts
 another text into it (`render`).
 
-Why matching is safe: if the same bytes stand around another string, the JSON is the same with
-another value in one place, so it is the same event with another text. An event that differs is
-parsed, and so is one whose string is not valid. Which string of an event is its text is proven, not
-guessed: a random mark is put in its place, and must come out as the text.
+Why matching is safe: if the same bytes are around another string, the JSON is the same except for
+one value. So it is the same event with another text. Any other event is parsed, and so is one with
+an invalid string. A test proves which string of an event is its text: with a random mark in place
+of the string, the mark must be read as the text.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _object(value: bytes) -> bytes:
 _SIMPLE = rb"(?:%s|%s)" % (PADDING, NUMBER)
 _LISTED = _object(_SIMPLE)
 COUNTS = _object(rb"(?:%s|\[%s(?:, ?%s)*+\])" % (_SIMPLE, _LISTED, _LISTED))
-"""Matches an object whose values are numbers, simple strings or lists of objects of these."""
+"""Matches an object with numbers, simple strings or lists of objects of these as values."""
 
 STRING = rb'"[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+"'
 _STRING = re.compile(STRING)
@@ -53,11 +53,11 @@ _TEXT, _NUMBER = "text", "number"
 _MARK = secrets.token_hex()
 """A random text that no server's event contains."""
 _COUNT = secrets.randbits(62) | 1 << 61
-"""A random number; the mark for the event number in an event that we write for a template."""
+"""A random number that marks the event number when we write an event for a template."""
 
 
 class Hole(NamedTuple):
-    """A value that may differ: its offsets in the event, its name, and the pattern of its form."""
+    """A value that may differ: its offsets in the event, its name, and its pattern."""
 
     start: int
     end: int
@@ -71,7 +71,7 @@ class TextTemplate:
     __slots__ = ("_bare", "_head", "_lead", "_rear", "_tail", "after", "before", "between", "holes")
 
     def __init__(self, event: bytes, holes: Sequence[Hole]) -> None:
-        """Make the template of an event; the holes are in the order in which they stand."""
+        """Make the template of an event. `holes` are in the order of their offsets."""
         at = holes[0].start
         self.before, self.after = event[:at], event[holes[-1].end :]
         pattern, text, between = b"", holes[0], 0
@@ -88,7 +88,7 @@ class TextTemplate:
         self._head, self._tail = event[: text.start], event[text.end :]
         self._bare = self._tail.translate(None, _DIGITS)
         self._lead = self._rear = b""
-        """The bytes before a number that precedes the text; those after one that follows it."""
+        """The bytes before a number that precedes the text; the bytes after one that follows it."""
         if holes[0].name == _NUMBER:
             self._lead, self._head = self.before, event[holes[0].end : text.start]
         elif holes[-1].name == _NUMBER:
@@ -104,7 +104,7 @@ class TextTemplate:
         *,
         at: int = 0,
     ) -> TextTemplate | None:
-        """Make the template of an event whose text is `text`; `None`: its place is ambiguous.
+        """Make the template of an event with the text `text`; `None`: its place is ambiguous.
 
         `read` returns the text of a decoded event; it may raise for events of another form, and
         must return `None` for an event that changes its reader's state. `free`: top-level keys of
@@ -134,15 +134,15 @@ class TextTemplate:
         return cls(event, sorted(holes))
 
     def match(self, event: bytes) -> re.Match[bytes] | None:
-        """Match an event with the template; the groups are the values in the holes."""
+        """Match an event with the template. The groups are the values in the holes."""
         if not event.startswith(self.before):
             return None
         found = self.holes.match(event, len(self.before))
         return found if found is not None and event[found.end() :] == self.after else None
 
     def covers(self, chunk: bytes) -> bool:
-        """Whether a chunk is exactly one such event; digits behind its text may differ."""
-        # Hot: runs for each event of an uncut answer. A pattern would take three times as long.
+        """Whether a chunk is exactly one such event. Digits after its text may differ."""
+        # This runs for each event of a complete answer. A pattern would take three times as long.
         start = len(self._head)
         if not chunk.startswith(self._head):
             return False
@@ -153,7 +153,7 @@ class TextTemplate:
         return text is not None and chunk[text.end() :].translate(None, _DIGITS) == self._bare
 
     def render(self, text: str, number: int = 0) -> bytes:
-        """Return the event with another text; raises `UnicodeEncodeError` for a lone surrogate.
+        """Return the event with another text. Raises `UnicodeEncodeError` for a lone surrogate.
 
         `number`: the event number, used if the template has one.
         """
@@ -166,7 +166,7 @@ class TextTemplate:
 def _proven(
     event: bytes, holes: Sequence[Hole], read: Callable[[Json], object], start: int
 ) -> bool:
-    """Whether marks put into the holes come out of the decoded event in the right places."""
+    """Whether marks in the holes are at the right places of the decoded event."""
     marked, at = b"", start
     for hole in holes:
         if hole.start < at:
@@ -189,19 +189,19 @@ def _proven(
 KEYS = {"text_delta": "text", "input_json_delta": "partial_json", "thinking_delta": "thinking"}
 """Types of deltas that carry only a text, and the key of that text."""
 _CREDIT, _COST = 200, 20
-"""In events: what may be spent on learning in advance, and what learning one template costs. It
-stops where it does not pay: some servers send a new value beside each text."""
+"""In events: how much learning is allowed in advance, and the cost of learning one template.
+Learning stops if it does not save time, because some servers send a new value beside each text."""
 
 
 class PlainEvents:
-    """Reads events that carry only a text, by the template of the one that was parsed last."""
+    """Reads events that carry only a text, with a template of the event that was parsed last."""
 
     def __init__(self, read: Callable[[Json], object], free: Mapping[str, bytes]) -> None:
         """Begin without a template; `read` and `free` as for `TextTemplate.learnt`."""
         self._read = read
         self._free = free
         self.seen = 0
-        """How many events were read by a template."""
+        """How many events were read with a template."""
         self._spent = 0
         """What learning has cost so far, in events."""
         self._template: TextTemplate | None = None
@@ -209,12 +209,12 @@ class PlainEvents:
         self._block: object = None
         self._match: re.Match[bytes] | None = None
         self._opening = b""
-        """The bytes of an event before its first hole, its name included."""
+        """The bytes of an event before its first hole, including its name."""
         self._endings = (b"", b"")
-        """The bytes of an event behind its last hole, with either form of the blank line."""
+        """The bytes of an event after its last hole, with either form of the blank line."""
 
     def deltas(self, raw: bytes, index: object, *, text: bool) -> Iterator[tuple[Json, int]]:
-        """Yield the deltas of the events at the head of `raw` that match; see `Reader.deltas`."""
+        """Yield the deltas of the matching events that begin `raw`; see `Reader.deltas`."""
         template, opening, kind, start = self._template, self._opening, self._kind, 0
         if template is None or self._block != index or (text and kind != "text_delta"):
             return
@@ -230,9 +230,9 @@ class PlainEvents:
     def joined(
         self, raw: bytes, index: object, chunks: Sequence[bytes] = ()
     ) -> tuple[Json, int] | None:
-        """Return the events at the head of `raw` that match as one delta; see `Reader.joined`.
+        """Return the matching events at the beginning of `raw` as one delta; see `Reader.joined`.
 
-        No Python code runs for a single event: each costs a tenth of what it costs in `deltas`.
+        No Python code runs per event, so an event costs a tenth of its cost in `deltas`.
         """
         template, (text, end) = self._template, ("", len(raw))
         if template is None or self._block != index:
@@ -241,7 +241,7 @@ class PlainEvents:
         if template.holes.groups == 1:
             text = self._of_chunks(raw, chunks, ending)
         if not text and (end := raw.rfind(self._opening)) > 0:
-            # The last one is left to be read by itself: `beside` may be asked for its values.
+            # Leave the last event to be read on its own, because `beside` may need its values.
             text = self._of_events(raw[:end], template, ending)
         return ({"type": self._kind, self._key: text}, end) if text else None
 
@@ -250,17 +250,17 @@ class PlainEvents:
         head, tail = self._opening + b'"', b'"' + ending
         start, stop = len(head), -len(tail)
         texts = [chunk[start:stop] for chunk in chunks]
-        lines = b"\n".join([*texts, b""])  # a JSON string holds no raw line break
+        lines = b"\n".join([*texts, b""])  # a JSON string has no raw line break
         if head + (tail + head).join(texts) + tail != raw or _HALF.search(lines):
             return ""
         return "" if b"" in texts else self._decoded(b'"%b"' % b"".join(texts), len(texts))
 
     def _of_events(self, raw: bytes, template: TextTemplate, ending: bytes) -> str:
-        """Return the joined texts of events with several holes; `""`: some event does not match."""
+        """Return the joined texts of events with several holes; `""`: an event does not match."""
         form = re.escape(self._opening) + template.holes.pattern + re.escape(ending)
         one = re.compile(form)
         found = one.findall(raw)
-        # All of `raw` is such events if the values in the holes and the bytes around them add up
+        # `raw` has only such events if the values in the holes and the bytes around them add up
         # to its length.
         columns = list(zip(*found, strict=True)) if one.groups > 1 else [found]
         filled = sum(len(value) for column in columns for value in column)
@@ -298,17 +298,17 @@ class PlainEvents:
         match = self._template.match(frame.data)
         if match is None or not (text := self._text_of(match)):
             return None
-        # As `blocks.delta` builds it, in half the time.
+        # The same as `blocks.delta` builds, in half the time.
         delta = {"type": self._kind, self._key: text}
         return {"type": "content_block_delta", "index": self._block, "delta": delta}
 
     def beside(self, name: str) -> bytes:
-        """Return a `free` value of the event matched last; `b""`: none matched since `learn`."""
+        """Return a `free` value of the last matching event; `b""`: none matched since `learn`."""
         known = self._match is not None and name in self._match.re.groupindex
         return self._match[name] if self._match is not None and known else b""
 
     def learn(self, frame: Frame, events: Sequence[Json]) -> None:
-        """Make a template from an event that was parsed, if it can be; the old one is dropped."""
+        """Drop the template; make a new one from an event that was parsed, if possible."""
         self._template = self._match = None
         delta = as_json(events[0].get("delta")) if len(events) == 1 else {}
         self._kind = as_text(delta.get("type"))
@@ -328,9 +328,9 @@ class PlainEvents:
 
 
 class PlainWriter:
-    """Writes deltas that carry only a text; the first one written under a key makes a template.
+    """Writes deltas that carry only a text. The first one under a key makes a template.
 
-    The key must identify all that the event holds besides its text and its number.
+    The key must identify everything in the event except its text and its number.
     """
 
     def __init__(self) -> None:

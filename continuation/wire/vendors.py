@@ -1,8 +1,8 @@
 """The tables of `vendors.toml`: how each server that speaks OpenAI's formats behaves.
 
-The head of the file explains each key. Three rooms read it, each the group of keys it needs: the
-dialects (`providers/openai_common/vendors.py`) the keys of the table itself, the simulator
-(`simulator/openai_chat/vendors.py`) also those of `server`, and `history` those of `history`.
+The beginning of the file explains each key. Three rooms read it. The dialects
+(`providers/openai_common/vendors.py`) read the keys of the table itself. The simulator
+(`simulator/openai_chat/vendors.py`) also reads those of `server`, and `history` those of `history`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ LIKE: Final = "like"
 
 @cache
 def tables() -> Mapping[str, Json]:
-    """Return every vendor's table by name, in the order of the file; read once, on first use.
+    """Return every vendor's table by name, in the order of the file. It is read on first use.
 
     A table contains all keys of the table that its `like` names, except for the URLs.
     """
-    import tomllib  # not needed by a program that talks to other formats only
+    import tomllib  # a program that uses only other formats does not need it
 
     read: dict[str, Json] = {}
     for name, table in tomllib.loads(source()).items():
@@ -44,7 +44,7 @@ def source() -> str:
 
 @lru_cache(maxsize=1024)
 def vendor_of_model(model: str) -> str:
-    """Return the vendor whose history rules apply to a model, by the model's name; `""`: none."""
+    """Return the vendor with the history rules for a model, by the model's name; `""`: none."""
     name = model.lower()
     for vendor, table in tables().items():
         globs = as_list(as_json(table.get(HISTORY)).get("models"))

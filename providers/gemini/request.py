@@ -236,6 +236,13 @@ class GenerateRequest(BaseRequest):
         only = {"mode": "ANY", "allowedFunctionNames": [tool]}
         return _Setting(body, "toolConfig").put("functionCallingConfig", only)
 
+    @property
+    def callable_tools(self) -> list[str]:
+        calling = _Setting(_Setting(self.body, "toolConfig").value, "functionCallingConfig")
+        if calling.get("mode") == "NONE":
+            return []
+        return [name for name, _ in declared(self.body.get("tools")) if name]
+
     def schema(self, tool: str) -> Json | None:
         declared = declaration(self.body.get("tools"), tool)
         return parameters(declared) or None if declared is not None else None

@@ -116,7 +116,9 @@ def test_an_answer_that_is_not_whole_ends_with_1(
     given, out = prompts(tmp_path, 1), tmp_path / "out.jsonl"
     none = ["--set", "max_recoveries=0", "--set", "escalate=false"]
     assert batch(sim, given, out, *none) == Exit.NOT_WHOLE
-    assert read(out)["p0"]["outcome"] == "truncated"
+    line = read(out)["p0"]
+    assert (line["outcome"], line["ending"]) == ("truncated", "length")
+    assert line["remedy"] == "raise max_recoveries"
 
 
 def test_a_torn_line_is_taken_off_and_the_journal_has_its_answer(

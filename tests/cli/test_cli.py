@@ -430,6 +430,16 @@ def test_json_is_all_there_is_on_standard_output(sim: Simulator, capsys: Capture
     assert err == ""
 
 
+def test_json_of_an_incomplete_answer_has_its_ending_and_the_remedy(
+    sim: Simulator, capsys: Capture
+) -> None:
+    sim.script([Reply([Text("No.")], stop="refusal")])
+    assert go(sim, "--max-tokens", "1000", "--json") == Exit.NOT_WHOLE
+    report = json.loads(capsys.readouterr().out)["report"]
+    assert report["ending"] == "refused"
+    assert report["remedy"] == "change the request, or send it to another model"
+
+
 def test_json_of_a_run_that_failed_says_why(
     sim: Simulator, tmp_path: Path, capsys: Capture
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from continuation.cli.interrupts import repeat_ignored_interrupts
+from continuation.cli.interrupts import caught, repeat_ignored_interrupts
 
 
 class Ignored:
@@ -40,3 +40,14 @@ def test_other_ignored_errors_are_reported_as_before(monkeypatch: pytest.MonkeyP
         Ignored(ValueError("x"))
     Ignored(ValueError("y"))
     assert seen == [ValueError, ValueError]
+
+
+def test_an_interrupt_is_not_raised_again_after_the_work_ended() -> None:
+    with repeat_ignored_interrupts():
+        Ignored(KeyboardInterrupt())
+    time.sleep(0.2)  # it would be raised here
+
+    with repeat_ignored_interrupts():
+        Ignored(KeyboardInterrupt())
+        caught()
+        time.sleep(0.2)

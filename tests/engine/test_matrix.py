@@ -160,6 +160,7 @@ BLOCKS: Mapping[str, Block] = {
     "rest": Text("x jumps."), "again": Text(f"{FOX.text}x."), "who": Text("Who"),
     "once": Text("One fine day, "), "was": Text("all was"), "pieces": Text("In pieces."),
     "same": Text("The same line again.\n" * 30), "jumps": Text("The fox jumps."),
+    "file": Text("Now I edit the file:"),
 }  # fmt: skip
 TEXTS: Mapping[str, str] = {
     **{name: block.text for name, block in BLOCKS.items() if isinstance(block, Text)},
@@ -261,6 +262,8 @@ ended with an unknown stop reason | steered fox | two | incomplete, fox | 'steer
 ended with an unknown stop reason | steered fox | responses | incomplete, fox, cut | 'steered'
 an empty answer, nothing delivered | end; end fox | | healed, fox, posts=2
 an empty answer | end; end | | incomplete, , posts=2 | the answer is empty
+a call is announced, and none was made | end thought file; calling whole | unkept_promise=ask
+  | healed, file, calls, posts=2, raises
 ended normally after a later attempt | cut thought fox; end rest | top
   | healed, healed, posts=2, prompts=1
 ended normally | calling thought fox whole | | complete, fox, calls

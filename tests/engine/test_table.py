@@ -72,6 +72,7 @@ the generation failed | aborted text repeats=2 shown | finish incomplete
 ended with an unknown stop reason | other text | finish incomplete
 an empty answer, nothing delivered | end empty repeats=2 | repeat
 an empty answer | end empty repeats=1 | finish incomplete
+a call is announced, and none was made | end text promised | ask_call
 ended normally after a later attempt | end later text | finish healed
 ended normally | end text | finish complete
 the context window is full, a call is truncated | window call=cut | truncated_tool_call truncated

@@ -14,7 +14,7 @@ from support.sdks.turn import cut, end
 
 from continuation import Report
 from continuation.gateway.metrics import LabelValues
-from continuation.simulator import Reply, Simulator
+from continuation.simulator import Reply, Simulator, Text
 
 PLACE = f"/anthropic{URLS['anthropic-messages']}"
 Sample = Callable[..., float]
@@ -77,6 +77,17 @@ def test_turns_attempts_and_tokens_are_counted(fresh: Served, provider: Simulato
     assert value("turn_seconds_sum", dialect="anthropic") == pytest.approx(
         sum(one["seconds"] for one in told)
     )
+
+
+def test_endings_are_counted(fresh: Served, provider: Simulator) -> None:
+    replies = [end("All."), Reply([Text("No.")], stop="refusal"), Reply(status=400)]
+    for reply in (*replies, replies[1]):
+        provider.script([reply])
+        ask(fresh)
+    value = read(fresh)
+    assert value("endings_total", ending="end", outcome="complete") == 1
+    assert value("endings_total", ending="refused", outcome="incomplete") == 2
+    assert value("endings_total", ending="unknown", outcome="failed") == 1
 
 
 def test_what_a_turn_waits_for_is_none_of_our_own_time(fresh: Served, provider: Simulator) -> None:

@@ -186,7 +186,24 @@ def test_a_failure_comes_with_its_reason_and_what_helps(fresh: Served, provider:
     ask(fresh, stream=True)
     (failure,) = live(fresh)["failures"]
     assert failure["outcome"] == "truncated"
-    assert (failure["reason"], failure["remedy"]) == ("all recoveries used", "raise max_recoveries")
+    assert (failure["reason"], failure["ending"]) == ("all recoveries used", "length")
+    assert failure["remedy"] == "raise max_recoveries"
+
+
+def test_the_page_shows_the_remedy_of_the_report(
+    provider: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report knows the policy of its turn, so no remedy names what that sets already."""
+    provider.script([cut(ToolUse("Write", {"path": "a"}, cut=5))] * 6)
+    monkeypatch.setenv("PAGE_TEST_TOKEN", TOKEN)
+    with serving(
+        tmp_path, provider.url, f'{OTHERS}truncated_tool_call = "retry_smaller"'
+    ) as served:
+        ask(served).raise_for_status()
+        (failure,) = live(served)["failures"]
+    provider.reset()
+    assert failure["ending"] == "length"
+    assert failure["remedy"] == 'set truncated_tool_call = "complete", or request smaller calls'
 
 
 def test_no_text_is_told_where_it_was_not_asked_for(served: Served, sim: Simulator) -> None:

@@ -28,7 +28,7 @@ _FIELDS = {"anthropic": {"max_tokens": 100, "tools": [{"name": "t"}]}}
 @pytest.mark.parametrize(
     ("dialect", "count"),
     [(dialect, 400) for dialect in DIALECTS]
-    + [pytest.param(dialect, 20_000, marks=pytest.mark.slow) for dialect in DIALECTS],
+    + [pytest.param(dialect, 6_000, marks=pytest.mark.slow) for dialect in DIALECTS],
 )
 def test_the_simulator_accepts_what_is_valid_and_refuses_what_is_not(
     dialect: str, count: int

@@ -309,8 +309,8 @@ for number in range(int(sys.argv[2])):
 @pytest.mark.parametrize("where", ["sqlite", "postgresql"])
 def test_eight_race_for_a_session(where: str, shm: Path, databases: Callable[[], str]) -> None:
     """Of a store that is not there yet, then of a dead owner: one wins, and nobody meets a lock."""
-    urls = [databases() for _ in range(30)] if where == "postgresql" else []
-    command = [sys.executable, "-c", _RACE, str(shm), "90", *urls]
+    urls = [databases() for _ in range(12)] if where == "postgresql" else []
+    command = [sys.executable, "-c", _RACE, str(shm), "36", *urls]
     ran = subprocess.run(command, check=True, capture_output=True, text=True)
     for number, line in enumerate(ran.stdout.splitlines()):
         assert line.split(",") == ["held"] * 7 + [f"owner {number % 3 + 1}"]

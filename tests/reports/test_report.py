@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import inspect
 import json
 import logging
@@ -268,6 +269,18 @@ def test_a_report_is_readable(sim: Simulator) -> None:
     assert attempts[0].endswith("discarded")
     assert "2 replace: limit 128,000" in attempts[1]
     assert "billed: 22 tokens in, 1,001 out" in billed
+
+
+def test_a_readable_report_shows_ending_and_remedy_of_an_incomplete_answer(sim: Simulator) -> None:
+    sim.script([Reply([Text("<b>One")], stop="because <i>")])
+    report = run(sim, "sync").told
+    line = f"ending: other; remedy: {report.remedy}"
+    assert str(report).splitlines()[1] == f"  {line}"
+    assert f"<p>{html.escape(line)}</p>" in report.to_html()
+    sim.script([REST])
+    whole = run(sim, "sync").told
+    assert whole.ending == "end"
+    assert "ending:" not in str(whole) + whole.to_html()
 
 
 @pytest.mark.parametrize(

@@ -211,6 +211,7 @@ class RequestLines(Lines):
         line: Json = {"id": result.id, "line": result.index}
         if report is not None:
             line |= {"outcome": report.outcome, "stop": report.stop, "reason": report.reason}
+            line |= {"ending": report.ending, "remedy": report.remedy}
             line |= {"usage": asdict(report.billed), "cost": report.cost}
             line["seconds"] = round(report.seconds, 3)
         if result.index in self._plain:
