@@ -159,6 +159,10 @@ class Shell:
         self._since: float | None = None
         """When the wait for the next chunk began, as `time.monotonic`; `None`: no wait."""
         self._silenced: SilentStreamError | None = None
+        self._events = bytearray()
+        """The events of an answer that the caller gets as a body."""
+        self._bug: Exception | None = None
+        """An error of our own, while events were read of which a body is made."""
         # Bytes that would validly end what the caller has; `None`: none are known.
         self._closing: bytes | None = None
 
@@ -169,11 +173,22 @@ class Shell:
         while isinstance(command := self._next(), (Send, Read, Wait, Work)):
             self._reply = yield from self._performing(command)
         if (response := self._opened(command)) is not None:
+            if self._broken and self._waits_for_body(response):
+                events = yield partial(self._read_whole, response)
+                body = self._rebuilt(response, events)
+                response.headers["content-type"] = "application/json"
+                response.__dict__["_content"] = body or events  # as the reading of a response does
             return response
         yield self._drop
         if self._closed:
             raise RuntimeError(CLOSED)
         return (yield partial(self._send, self._request))
+
+    def _waits_for_body(self, response: httpx2.Response) -> bool:
+        """Whether a stream arrived for a caller who wants a body."""
+        asked = self._turn.asked
+        streams = "event-stream" in response.headers.get("content-type", "")
+        return streams and asked is not None and not asked[1].streamed
 
     def _performing(self, command: Command) -> Steps:
         """Carry out a command that shows nothing; return the reply to it."""
@@ -210,6 +225,8 @@ class Shell:
 
         Raises the error of a `Raise`, and `httpx2.ReadError` if the client was closed.
         """
+        if self._bug is not None and not self._broken:
+            return Emit(self._break(self._bug))
         if self._closed or self._broken:
             # A caller who still reads would take an end for that of a whole answer, so the stream
             # fails as a closed connection does. A caller who closed it knows that it is not whole.
@@ -223,8 +240,11 @@ class Shell:
         except StopIteration:
             return None
         except Exception as bug:
-            rest = self._break(bug)
             unread = self._attached and not self._relayed
+            if unread and self.gathered:
+                self._bug = bug
+                return StreamBody(_as_it_came, gathers=True)
+            rest = self._break(bug)
             return StreamBody(_as_it_came) if unread else Emit(rest)
         if isinstance(command, Raise):
             self._stop()
@@ -241,7 +261,8 @@ class Shell:
 
         It runs for each chunk of every answer, so it uses local variables.
         """
-        feed, replay = relay.feed, self._turn.replay
+        replay = self._turn.replay
+        feed = self._saving(relay.feed) if relay.gathers else relay.feed
         raw = relay.replay.raw if relay.replay is not None else None
         self._relayed, self._over = True, False
         size, most, check = 0, self.max_body_bytes, self._size_check()
@@ -278,6 +299,26 @@ class Shell:
             if shown and raw is None:
                 self._closing = replay.closing
             return shown
+
+        return take
+
+    def _saving(self, feed: Feed) -> Feed:
+        """Return a feed that also keeps the bytes, and that survives errors of our own.
+
+        All of the bytes are needed to make the body without the engine.
+        """
+
+        def take(chunk: bytes) -> bytes:
+            self._events += chunk
+            if self._bug is not None:
+                return b""
+            try:
+                return feed(chunk)
+            except Enough:
+                raise
+            except Exception as bug:
+                self._bug = bug
+                return b""
 
         return take
 
@@ -381,9 +422,18 @@ class Shell:
         outcome = Outcome.PARTIAL if self._attached else Outcome.UNTOUCHED
         self._report(outcome, f"internal error: {type(bug).__name__}")
         replay, closing = self._turn.replay, self._closing
+        if closing is None and self.gathered and self._live is not None:
+            return self._rebuilt(self._live, bytes(self._events))
         if closing is None and replay.sent:
             closing = replay.closing
         return bytes(replay.raw[replay.sent :]) if closing is None else closing
+
+    def _rebuilt(self, live: httpx2.Response, events: bytes) -> bytes:
+        try:
+            return self._turn.rebuilt(Head(live.status_code, dict(live.headers.items())), events)
+        except Exception:
+            logger.exception("internal error: the body could not be made of the stream's events")
+            return b""
 
     def _report(self, outcome: Outcome, reason: str) -> None:
         try:

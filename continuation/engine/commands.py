@@ -45,6 +45,9 @@ class StreamBody:
 
     The shell notes silences in it that are longer than `SHORTEST`.
     """
+    gathers: bool = False
+    """The caller gets the answer as a body, and the bytes are its events. The shell keeps them. If
+    our code fails, it reads on, and `Turn.rebuilt` makes the body."""
 
 
 @dataclass(frozen=True, slots=True)

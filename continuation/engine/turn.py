@@ -29,6 +29,7 @@ look-up of a ceiling do not count.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
@@ -91,6 +92,7 @@ from continuation.reports.report import (
 from continuation.seams.text import Cut, choose_anchor
 from continuation.types import (
     AttemptResult,
+    Enough,
     Head,
     JoinPlan,
     Json,
@@ -244,7 +246,8 @@ class Turn:
         self._ledger.holds = lambda: self._answer.holds
         if gathered:
             feed = self._answer.gather(head)
-            result = self._ended((yield StreamBody(feed, None, self._listen(head))))
+            relay = StreamBody(feed, silence=self._listen(head), gathers=True)
+            result = self._ended((yield relay))
         elif (ended := (yield from self._read_first(head))) is None:
             return
         else:
@@ -270,6 +273,18 @@ class Turn:
                 return
             result = yield from self._go_on(decision.action, result)
             self._dead = self._dead and result.stop is Stop.DROPPED
+
+    def rebuilt(self, head: Head, events: bytes) -> bytes:
+        """Return the body that the events of the caller's own attempt amount to.
+
+        For the shell, if our code fails. It reads the events with a new builder, so a failure of
+        the engine or of the first builder does not cost the answer. Raises what fails again.
+        """
+        answer = self._attempts.request.answer(self.policy)
+        with contextlib.suppress(Enough):
+            answer.gather(head)(events)
+        answer.end()
+        return answer.gathered()
 
     def _read_first(self, head: Head) -> Generator[Command, Reply, AttemptResult | None]:
         """Read the caller's own attempt; return its result; `None`: it went out as it came."""

@@ -18,12 +18,12 @@ _LEAST: Final = 1_200
 """Characters; a text that is no longer than this stays as it is. A shortened text is shorter."""
 _NO_TEXT: Final = frozenset(
     {
-        *("type", "id", "call_id", "tool_use_id", "tool_call_id", "name", "source", "data"),
+        *("type", "name", "source", "data"),
         *("image_url", "file_data", "file_url", "url", "encrypted_content", "inlineData"),
         *("inline_data", "fileData", "file_data", "cache_control"),
     }
 )
-"""Keys of values that must stay as they are."""
+"""Keys of values that must stay as they are, besides ids."""
 
 
 def tokens_in(value: object, model: str) -> int:
@@ -60,7 +60,8 @@ def _shortened(value: Any) -> Any:
     if is_map(value):
         fields = as_map(value)
         made: Mapping[str, Any] = {
-            key: each if key in _NO_TEXT else _shortened(each) for key, each in fields.items()
+            key: each if key in _NO_TEXT or key.endswith("id") else _shortened(each)
+            for key, each in fields.items()
         }
         return made if any(made[key] is not fields[key] for key in fields) else value
     if is_list(value):

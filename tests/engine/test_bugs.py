@@ -175,6 +175,32 @@ def test_a_bug_at_any_call_costs_the_healing_and_no_more(
             assert len(called) == number or total - number < 20
 
 
+@SAMPLED
+@pytest.mark.parametrize("name", ["an uncut answer", "an escalation"])
+def test_a_bug_costs_no_body_that_is_sent_as_a_stream(kind: Any, name: str, most: int) -> None:
+    """The stream's events are kept, and the body is made of them without the engine."""
+    policy, script = SCRIPTS[name]
+    with Simulator() as sim, Way(kind) as way:
+        bare = way.bare(sim.url)
+
+        def once(number: int) -> int:
+            sim.reset()
+            sim.script(script)
+            client = continuation.wrap(bare, config=policy)
+            with bug_at(number) as called:
+                message = way.do(client.messages.create(**ask(max_tokens=20_000)))
+            assert_sound(message, script)
+            assert len([post for post in sim.posts if post.status == 200]) <= len(script)
+            return len(called)
+
+        for number in sampled(once(0), most):
+            try:
+                once(number)
+            except BaseException as error:
+                error.add_note(f"the bug was at call {number}")
+                raise
+
+
 @both
 def test_a_listener_that_raises_is_none_of_the_turns_business(kind: Any) -> None:
     def fail(event: object) -> None:
