@@ -8,6 +8,7 @@ stream would be a thread for each, or a cancel scope for each chunk.
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 import time
 import weakref
@@ -51,6 +52,10 @@ class Watchdog:
             self._streams.discard(stream)
 
     def _work(self) -> None:
+        if hasattr(signal, "pthread_sigmask"):
+            # A signal that is delivered to this thread would not end a read of the main thread:
+            # Ctrl-C would wait for the server.
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while True:
             before = time.monotonic()
             time.sleep(self.tick)

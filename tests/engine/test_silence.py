@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import signal
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -223,3 +224,27 @@ def test_the_watchdog_looks_while_there_are_streams() -> None:
     assert not thread.is_alive()
     watchdog.add(stream)
     assert watchdog._thread is not thread
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="it is read from /proc")
+def test_the_watchdog_takes_no_signal_from_the_main_thread() -> None:
+    """A signal that it took would not end a read there: Ctrl-C would wait for the server."""
+    watchdog, stream = Watchdog(0.01), Looked()
+    watchdog.add(stream)
+    stream.looked.wait(10)
+    [thread] = [each for each in threading.enumerate() if each.ident == stream.thread]
+    status = Path(f"/proc/self/task/{thread.native_id}/status").read_text(encoding="utf-8")
+    [blocked] = [line.split()[1] for line in status.splitlines() if line.startswith("SigBlk")]
+    watchdog.remove(stream)
+    assert int(blocked, 16) >> (signal.SIGINT - 1) & 1
+
+
+class Looked:
+    """A stream that notes the thread that looks at it."""
+
+    def __init__(self) -> None:
+        self.looked, self.thread = threading.Event(), 0
+
+    def check_silence(self) -> None:
+        self.thread = threading.get_ident()
+        self.looked.set()

@@ -62,7 +62,11 @@ def arrived(process: subprocess.Popen[bytes], count: int) -> bytes:
 def interrupt(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
     """Send Ctrl-C, and return the rest of the process's output."""
     process.send_signal(signal.SIGINT)
-    return process.communicate(timeout=60)
+    try:
+        return process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()  # or leaving its context waits for it
+        raise
 
 
 def until(condition: Callable[[], bool]) -> None:
