@@ -151,7 +151,7 @@ def test_the_turn_is_kept_where_a_request_may_continue_from_it(
 
 
 def chained(job: Callable[[], bool] | None) -> Attempts:
-    """Return attempts whose request has a chain, which keeps what it is told with `job`."""
+    """Return attempts whose request has a chain. The chain stores its turn with `job`."""
     chain = SimpleNamespace(
         promise=lambda *_: job, record=lambda: job, given="resp_1", patience=None
     )
