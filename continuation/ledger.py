@@ -122,8 +122,9 @@ class Ledger:
         """All calls, the one under way as if it ended now; until it is shown, it counts as held."""
         if (live := self.live) is None:
             return self.attempts
-        held = self.seconds if live.shown is None and live.number > 1 else live.shown
-        return [*self.attempts, replace(live, seconds=self.seconds - live.begun, shown=held)]
+        seconds = self.seconds - live.begun
+        held = live.begun + seconds if live.shown is None and live.number > 1 else live.shown
+        return [*self.attempts, replace(live, seconds=seconds, shown=held)]
 
     # --- one call after another ------------------------------------------------------------------
 

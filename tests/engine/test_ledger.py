@@ -133,3 +133,14 @@ def test_what_a_server_asks_us_to_wait(
     headers: dict[str, str], wall: float | None, seconds: float | None
 ) -> None:
     assert retry_after(headers, wall) == seconds
+
+
+@pytest.mark.parametrize("ulp", [0.1, 1e-7, 1 / 3])
+def test_output_that_is_held_is_held_until_now_exactly(ulp: float) -> None:
+    """The gateway's page compares both times, so one reading of the clock must give both."""
+    ledger = Ledger(map(ulp.__mul__, itertools.count(7)).__next__)
+    ledger.begin(Mode.FIRST, 1000)
+    ledger.record(brought(1000))
+    ledger.begin(Mode.RECOVERY, 1000)
+    live = ledger.so_far[-1]
+    assert live.shown == live.begun + live.seconds
