@@ -117,6 +117,8 @@ class Policy:
     """An answer that Anthropic pauses (`pause_turn`): continue it, or return it as it is."""
     resend_failed: bool = True
     """Resend if an answer is empty or its generation failed, and nothing was delivered yet."""
+    stop_repetition: bool = False
+    """End an attempt that repeats the same text over and over; ask once for what follows it."""
     stall: Stall = "learned"
     """A stream silent for far longer than the model ever was: drop and resume it, or wait."""
     stream_bodies: StreamBodies = "auto"
@@ -214,6 +216,7 @@ class CallKeys(TypedDict, total=False):
     on_dead: OnDead
     paused: Paused
     resend_failed: bool
+    stop_repetition: bool
     stall: Stall
     stream_bodies: StreamBodies
     unkept_promise: UnkeptPromise
@@ -468,7 +471,7 @@ _COSTS: Final[Mapping[str, Callable[[Any], float]]] = {
             *("enabled", "escalate", "remember_limit", "verify_stop_reason", "models_endpoint"),
             *("less_thinking", "max_recoveries", "max_drop_recoveries", "max_attempts"),
             *("max_retries", "max_turn_seconds", "max_turn_output_tokens", "max_wait_seconds"),
-            *("resend_failed", "seam_buffer_chars"),
+            *("resend_failed", "seam_buffer_chars", "stop_repetition"),
         ),
         float,
     ),

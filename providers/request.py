@@ -33,6 +33,7 @@ from continuation.wire.json_values import (
     count_values,
     dumps,
     dumps_in_pieces,
+    is_list,
     loads,
     texts_in,
 )
@@ -334,6 +335,12 @@ class BaseRequest(ABC):
     def document(self) -> Json | None:
         """The JSON Schema of structured output; `None`: the request has none."""
         return None
+
+    @property
+    def last_text(self) -> str:
+        """All words of the conversation's last message."""
+        messages = self.body.get(self.messages_key)
+        return "\n".join(texts_in(messages[-1] if is_list(messages) and messages else messages))
 
     @property
     def callable_tools(self) -> list[str]:

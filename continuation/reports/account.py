@@ -23,6 +23,7 @@ _REMEDIES = {
     "max_attempts spent": "raise max_attempts",
     "the caller's timeout is spent": "raise the call's timeout, or stream the answer",
     "all recoveries used": "raise max_recoveries",
+    "the model only repeated the same text": "change the wording of the request",
     "context window full": "shorten the request (of a saved session: with `continuation repair "
     "--shrink TOKENS FILE`)",
     "truncated after a function call": "run the call, and continue with its result",
@@ -36,6 +37,7 @@ _THOUGHT_LESS = "truncated at the ceiling, no visible text, less thinking allowe
 _BY_ENDING = {
     Stop.REFUSED: "change the request, or send it to another model",
     Stop.ABORTED: "send the request again, or simplify the schemas of its tools",
+    Stop.REPETITION: "set stop_repetition = true, or change the request",
     Stop.OTHER: "look up the stop reason in the provider's documentation",
     Stop.PAUSED: 'send the answer back to continue it, or set paused = "resume"',
     "empty": "request the answer as text, or lower the effort for thinking",

@@ -34,6 +34,7 @@ _STOPS = {
     "content_filter": Stop.REFUSED,
     "sensitive": Stop.REFUSED,  # Zhipu
     "refusal": Stop.REFUSED,
+    "repetition": Stop.REPETITION,  # vLLM
     # The server stopped early: DeepSeek, SGLang, Zhipu, OpenRouter.
     "insufficient_system_resource": Stop.DROPPED,
     "aborted": Stop.DROPPED,

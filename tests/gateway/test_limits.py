@@ -172,6 +172,7 @@ FREE = {
 MOST = {
     **dict.fromkeys(("enabled", "escalate", "remember_limit", "verify_stop_reason"), "true"),
     **dict.fromkeys(("models_endpoint", "less_thinking", "resend_failed"), "true"),
+    "stop_repetition": "true",
     "paused": "resume",
     "stall": "learned",
     "unkept_promise": "ask",
@@ -199,6 +200,7 @@ MOST = {
 LEAST: dict[str, Any] = {
     **dict.fromkeys(("enabled", "escalate", "remember_limit", "verify_stop_reason"), False),
     **dict.fromkeys(("models_endpoint", "less_thinking", "resend_failed"), False),
+    "stop_repetition": False,
     "paused": "return",
     "stall": "off",
     "unkept_promise": "off",
