@@ -39,6 +39,7 @@ CompleteSeams: TypeAlias = Literal["sure", "any"]
 OnFailure: TypeAlias = Literal["stop", "truncated", "raise"]
 OnDead: TypeAlias = Literal["error", "stop", "truncated"]
 Paused: TypeAlias = Literal["resume", "return"]
+Refused: TypeAlias = Literal["report", "fallback"]
 Stall: TypeAlias = Literal["learned", "off"]
 StreamBodies: TypeAlias = Literal["auto", "never"]
 UnkeptPromise: TypeAlias = Literal["off", "ask"]
@@ -115,6 +116,8 @@ class Policy:
     """End of a dropped stream that cannot be resumed: an error event, or as with `on_failure`."""
     paused: Paused = "resume"
     """An answer that Anthropic pauses (`pause_turn`): continue it, or return it as it is."""
+    refused: Refused = "report"
+    """A request that Claude refuses: report it, or let Anthropic send it to another model."""
     resend_failed: bool = True
     """Resend if an answer is empty or its generation failed, and nothing was delivered yet."""
     stop_repetition: bool = False
@@ -215,6 +218,7 @@ class CallKeys(TypedDict, total=False):
     on_failure: OnFailure
     on_dead: OnDead
     paused: Paused
+    refused: Refused
     resend_failed: bool
     stop_repetition: bool
     stall: Stall
@@ -483,6 +487,7 @@ _COSTS: Final[Mapping[str, Callable[[Any], float]]] = {
     "truncated_document": ("return", "complete").index,
     "truncated_tool_call": lambda word: word in {"retry_smaller", "complete"},
     "paused": ("return", "resume").index,
+    "refused": ("report", "fallback").index,
     "stall": ("off", "learned").index,
     "unkept_promise": ("off", "ask").index,
     "repair": ("off", "on_error", "before_send").index,

@@ -280,6 +280,12 @@ CASES: dict[str, tuple[Look, object, object, object]] = {
         2,
     ),
     "resend_failed": (turn([end(Text("")), end()], posts), 2, False, 1),
+    "refused": (
+        turn([end()], lambda _, sim: body_of(sim.posts[0]).get("fallbacks")),
+        None,
+        "fallback",
+        "default",
+    ),
     "stop_repetition": (
         turn(
             [cut(Text("The sea is calm.\n" * 300)), end()],

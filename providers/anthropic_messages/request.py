@@ -7,8 +7,10 @@ thinking", "Errors", the behaviour of anthropic 2.12, and Bedrock's API referenc
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from continuation.answer.message_builder import MessageBuilder
 from continuation.policy import Policy
@@ -41,6 +43,9 @@ _STREAM = "/invoke-with-response-stream"
 # Parameters that tie an answer to server-side state that a joined answer would break, or whose
 # effect on a second request is unknown (message threads, refusal credit, compaction betas).
 _FOREIGN = ("thread", "fallback_credit_token", "compaction")
+
+_FALLBACK_BETA = "server-side-fallback-2026-07-01"
+"""The beta header of `fallbacks` (`anthropic.types.AnthropicBetaParam`)."""
 
 _CEILINGS = (
     re.compile(r"max_tokens: \d+ > (\d+), which is the maximum allowed"),
@@ -86,6 +91,8 @@ class MessagesRequest(BaseRequest):
         self.can_drop_schema = not self._forced
         thinking = as_text(as_json(body.get("thinking")).get("type"))
         self._thinking = thinking not in {"", "disabled"}
+        self._falls_back = False
+        """Policy added `fallbacks` to the request."""
 
     def untouched(self, policy: Policy) -> str | None:
         """Return why this request must not be healed; `None`: it may be."""
@@ -98,6 +105,34 @@ class MessagesRequest(BaseRequest):
             if self.body.get(key) is not None:
                 return f"the request uses {key!r}"
         return None
+
+    def rewritten(
+        self, policy: Policy, head: Head | None = None, body: bytes = b""
+    ) -> BaseRequest | None:
+        """Ask the server to send a refused request to the model that it has for such cases.
+
+        `fallbacks: "default"` changes nothing for a model without one (`BetaFallbacksParam`). A
+        server that refuses the field gets the request without it.
+        """
+        if policy.refused != "fallback" or self._cloud:
+            return None
+        changed = dict(self.body)
+        if head is None and changed.setdefault("fallbacks", "default") == self.body.get(
+            "fallbacks"
+        ):
+            return None
+        if head is not None:
+            if not (self._falls_back and "fallback" in message_of(body).lower()):
+                return None
+            del changed["fallbacks"]
+        other = super()._like(changed)
+        other._falls_back = head is None
+        return other
+
+    def _like(self, body: Json) -> Self:
+        other = super()._like(body)
+        other._falls_back = self._falls_back
+        return other
 
     def _answers_tool(self, last: Json) -> bool:
         kinds = {as_json(block).get("type") for block in as_list(last.get("content"))}
@@ -180,6 +215,21 @@ class MessagesRequest(BaseRequest):
         return ClassifiedError(ErrorKind.FINAL, label)
 
     # --- how a request is made --------------------------------------------------------------------
+
+    @property
+    def _headers(self) -> dict[str, str]:
+        """Headers that the request needs beside the caller's."""
+        if not self._falls_back:
+            return {}
+        named = self._request.headers.get("anthropic-beta", "")
+        return {"anthropic-beta": ",".join(filter(None, (named, _FALLBACK_BETA)))}
+
+    def outgoing(self, headers: Mapping[str, str]) -> Outgoing:
+        return super().outgoing({**self._headers, **headers})
+
+    def _send(self, body: Json, limit: int | None) -> Outgoing:
+        sent = super()._send(body, limit)
+        return replace(sent, headers={**sent.headers, **self._headers})
 
     def _add_user(self, messages: list[Any], text: str) -> None:
         alternate(messages, "user", "content", [{"type": TEXT, "text": text}])
