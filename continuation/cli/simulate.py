@@ -121,7 +121,7 @@ def _simulator(scenario: str, path: Path | None, port: int) -> _Logged:
     first, _, settings = scenario.partition(",")
     name = first.strip()
     if name in SCENARIOS:
-        Scenario().but(settings)  # raises for a mistake, before the server listens
+        Scenario().but(settings)  # raises for a mistake before anything listens
         simulator = _Rehearsed(name, answer=path or ANSWER, port=port)
         simulator.scenario = simulator.scenario.but(settings)
         return simulator
