@@ -243,7 +243,7 @@ def shrunk(
     done, after = repaired, before
     while after > most:  # a second round is needed only if a changed message becomes longer
         draft = HistoryRepair(grammar, done.body, context, policy=policy)
-        new = shortened(draft.parts(Kind.RESULT), after, most, writer)
+        new = shortened(draft.parts(Kind.RESULT), after, most, writer, _not_text())
         if not new:
             break
         made = {part: replace(part, native=native) for part, native in new.items()}
@@ -371,6 +371,13 @@ def _grammar(body: Body, dialect: str | None) -> Grammar:
         msg = f"dialect={dialect!r}: use one of {names}, or None to detect it from the body"
         raise ValueError(msg)
     return grammar
+
+
+@cache
+def _not_text() -> frozenset[str]:
+    """Return `not_text` of all formats: a result may quote blocks of another format."""
+    grammars = (each.grammar() for each in dialects())
+    return frozenset[str]().union(*(one.not_text for one in grammars if one is not None))
 
 
 @cache

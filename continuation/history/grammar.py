@@ -212,6 +212,8 @@ class Grammar(ABC):
 
     Empty: the field `type` has the kind.
     """
+    not_text: ClassVar[frozenset[str]] = frozenset()
+    """The keys of files, images and other values in a result that must not be shortened."""
     own_models: ClassVar[str] = ""
     """A word in the names of the provider's own models, for which rules depend on the model."""
     has_vendors: ClassVar[bool] = False

@@ -16,14 +16,8 @@ _KEPT: Final = 500
 """Characters that stay at each end of a shortened text."""
 _LEAST: Final = 1_200
 """Characters of the longest text that is not shortened. A shortened text has fewer."""
-_NO_TEXT: Final = frozenset(
-    {
-        *("type", "name", "source", "data"),
-        *("image_url", "file_data", "file_url", "url", "encrypted_content", "inlineData"),
-        *("inline_data", "fileData", "file_data", "cache_control"),
-    }
-)
-"""Keys of values that must stay as they are, besides ids."""
+_NAMES: Final = frozenset({"type", "name"})
+"""The keys of names in all formats, besides ids."""
 
 
 def tokens_in(value: object, model: str) -> int:
@@ -33,23 +27,25 @@ def tokens_in(value: object, model: str) -> int:
     return sum(estimate(text, model) for text in texts_in(value))
 
 
-def shortened(results: list[Part], tokens: int, most: int, model: str) -> dict[Part, Any]:
+def shortened(
+    results: list[Part], tokens: int, most: int, model: str, not_text: frozenset[str]
+) -> dict[Part, Any]:
     """Shorten results in order until the history has at most `most` tokens; return their JSON.
 
-    `tokens`: the tokens of the complete history.
+    `tokens`: the tokens of the complete history. `not_text`: the keys of values to leave unchanged.
     """
     new = dict[Part, Any]()
     for part in results:
         if tokens <= most:
             break
-        native = _shortened(part.native)
+        native = _shortened(part.native, not_text | _NAMES)
         if native is not part.native:
             new[part] = native
             tokens -= tokens_in(part.native, model) - tokens_in(native, model)
     return new
 
 
-def _shortened(value: Any) -> Any:
+def _shortened(value: Any, fixed: frozenset[str]) -> Any:
     """Return a value with its long texts shortened, or the same object if it has none."""
     if isinstance(value, str):
         left_out = len(value) - 2 * _KEPT
@@ -60,11 +56,11 @@ def _shortened(value: Any) -> Any:
     if is_map(value):
         fields = as_map(value)
         made: Mapping[str, Any] = {
-            key: each if key in _NO_TEXT or key.endswith("id") else _shortened(each)
+            key: each if key in fixed or key.endswith("id") else _shortened(each, fixed)
             for key, each in fields.items()
         }
         return made if any(made[key] is not fields[key] for key in fields) else value
     if is_list(value):
-        items = [_shortened(each) for each in as_list(value)]
+        items = [_shortened(each, fixed) for each in as_list(value)]
         return items if any(a is not b for a, b in zip(items, value, strict=True)) else value
     return value

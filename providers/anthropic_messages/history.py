@@ -63,6 +63,7 @@ class AnthropicGrammar(Grammar):
     """The grammar of the Messages API, on Anthropic's server, Bedrock, Vertex and others."""
 
     dialect: ClassVar[HistoryFormat] = HistoryFormat.ANTHROPIC
+    not_text: ClassVar[frozenset[str]] = frozenset({"source", "data", "url", "cache_control"})
     own_models: ClassVar[str] = "claude"
     may_lack_thinking: ClassVar[bool] = True
     field: ClassVar[str] = "messages"

@@ -44,6 +44,7 @@ class GeminiGrammar(Grammar):
     """The grammar of `contents`."""
 
     dialect: ClassVar[HistoryFormat] = HistoryFormat.GEMINI
+    not_text: ClassVar[frozenset[str]] = _MEDIA
     own_models: ClassVar[str] = "gemini"
     field: ClassVar[str] = "contents"
     content: ClassVar[str] = "parts"

@@ -59,6 +59,7 @@ class ChatGrammar(Grammar):
     """The grammar of `/v1/chat/completions`."""
 
     dialect: ClassVar[HistoryFormat] = HistoryFormat.OPENAI_CHAT
+    not_text: ClassVar[frozenset[str]] = frozenset({"image_url", "file_data"})
     has_vendors: ClassVar[bool] = True
     field: ClassVar[str] = "messages"
     rules: ClassVar[Mapping[str, str]] = texts(dialect)

@@ -71,6 +71,9 @@ class ResponsesGrammar(Grammar):
     """The grammar of `input`."""
 
     dialect: ClassVar[HistoryFormat] = HistoryFormat.OPENAI_RESPONSES
+    not_text: ClassVar[frozenset[str]] = frozenset(
+        {"image_url", "file_data", "file_url", "encrypted_content"}
+    )
     field: ClassVar[str] = "input"
     rules: ClassVar[Mapping[str, str]] = texts(dialect)
     repairs: ClassVar[Mapping[str, str]] = {**REPAIRS, "reasoning_missing": "strip_id"}
