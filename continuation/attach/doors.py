@@ -155,8 +155,8 @@ def finish(client: object, request: Mapping[str, Any], answer: object) -> Any:
 
     `client`: an SDK's client, wrapped or not; if it is wrapped, its policies apply. A client of
     google-genai is wrapped in place by this call. With an asynchronous client, await the result.
-    `request`: the request of the answer, as keywords of the SDK's method or as JSON. Further
-    requests are sent without streaming.
+    `request`: the request of the answer, as keywords of the SDK's method or as JSON. The method is
+    called without streaming.
     `answer`: the SDK's object, or its JSON.
 
     Returns an object of the SDK's type. `last_report().saved` counts the tokens that were not paid

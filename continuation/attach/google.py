@@ -36,7 +36,7 @@ _PLACES = ("_httpx_client", "_async_httpx_client", "_http_options", "_use_aiohtt
 _SENDING = ("_request", "_async_request", "_request_once", "_async_request_once")
 """The inner client's methods that send. A client that records or replays overrides them."""
 _MTLS = ("_use_google_auth_sync", "_use_google_auth_async")
-"""Methods that tell whether the client sends through google-auth, with a client certificate."""
+"""Methods that return whether the client sends through google-auth, with a client certificate."""
 
 
 def attach(client: Any, healing: Healing) -> Any:

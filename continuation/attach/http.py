@@ -75,7 +75,7 @@ async def _shut(response: httpx2.Response) -> None:
 async def _decoded(response: httpx2.Response) -> AsyncIterator[bytes]:
     """Yield the decoded bytes of a response, and let other tasks run after a large chunk.
 
-    A few compressed bytes may become many chunks, which are decoded without a wait for the network.
+    A few compressed bytes may become many, which take long to process.
     """
     async for chunk in response.aiter_bytes():
         yield chunk

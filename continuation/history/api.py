@@ -163,7 +163,7 @@ def repair_beginning(
 
 
 def _turned_off(body: Body, before: Body) -> bool:
-    """Whether a repair turned thinking off for the whole request."""
+    """Whether a repair turned thinking off for the complete request."""
     thinking = as_map(body.get("thinking"))
     return thinking.get("type") == "disabled" and thinking != as_map(before.get("thinking"))
 

@@ -12,7 +12,7 @@ from continuation.wire.json_values import as_list, is_list, is_map
 
 
 def mended_until(body: Body, done: Repaired) -> int:
-    """Return the number of messages from the first one to the first that a repair changed."""
+    """Return the number of messages up to and including the first that a repair changed."""
     messages, repaired = _messages(body), _messages(done.body)
     origins = done.origins or range(len(messages))
     mended = (n for n, at in enumerate(origins) if at != n or repaired[n] is not messages[n])

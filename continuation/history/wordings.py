@@ -66,17 +66,17 @@ LEADS: Final = frozenset(
 
 
 def looks_synthetic(text: str) -> bool:
-    """Whether a tool result's text is a placeholder of ours, or of a known agent."""
+    """Whether a tool result's text is our placeholder, or that of a known agent."""
     return _PLACEHOLDERS.match(text) is not None
 
 
 def looks_like_recovery(text: str) -> bool:
-    """Whether a user's text is a recovery prompt of ours, or of qwen-code."""
+    """Whether a user's text is our recovery prompt, or that of qwen-code."""
     return text.startswith(_RECOVERY_LEADS) or looks_like_recovery_prompt(text)
 
 
 def quoted_anchor(text: str) -> str | None:
-    """Return the anchor that a recovery prompt of ours asks the model to repeat, or None."""
+    """Return the anchor that our recovery prompt asks the model to repeat, or None."""
     match = _ANCHOR.match(text)
     return match[2] if match else None
 

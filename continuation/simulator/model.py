@@ -44,7 +44,7 @@ class PromptTurn:
 
 @dataclass(frozen=True)
 class Ask:
-    """A request as the model takes it: turns of alternating roles, and bounds on the output.
+    """A request as the model reads it: turns of alternating roles, and bounds on the output.
 
     `limit`: the output limit, in tokens. `room`: tokens left in the context window, None: unknown.
     `thinks`: thinking is on; `shows_thinking`: its text is shown. `key`: the conversation's key.

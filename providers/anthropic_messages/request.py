@@ -133,7 +133,10 @@ class MessagesRequest(BaseRequest):
         return MessageBuilder(MessagesCodec(), policy)
 
     def _limited(self, body: Json, limit: int | None) -> Json:
-        """Set the limit, which every request must have. A thinking budget must be below it."""
+        """Set the limit, which every request must have.
+
+        A thinking budget that is not below the limit is lowered.
+        """
         own = self.limit or 1
         limit = own if limit is None else limit
         limited: Json = {**body, self.limit_key: limit}
