@@ -165,8 +165,10 @@ class MessageBuilder:
         if self._first is not None:
             return self._first.result_by_labels()
         raw = self._replay.raw
-        # A body may be empty despite a normal stop reason; then it has to be read.
-        return self._codec.quick_body(raw) if error is None and self._codec.speaks(raw) else None
+        # Despite a normal stop reason, a body may be empty or torn. Then it has to be read.
+        if error is not None or not self._codec.speaks(raw) or not _looks_whole(raw):
+            return None
+        return self._codec.quick_body(raw)
 
     def end(self, error: BaseException | None = None) -> AttemptResult:
         """Read the end of the attempt's bytes; return its result. `error`: why they broke off."""
@@ -535,3 +537,9 @@ class MessageBuilder:
             delta.pop("stop_sequence", None)
         self.stop = as_text(delta.get("stop_reason")) or None
         return self._client.end(delta, codec.write_usage(self._usage, usage))
+
+
+def _looks_whole(body: bytearray) -> bool:
+    """Whether a JSON body ends like one and closes what it opens; braces in texts count too."""
+    ends = body[-8:].rstrip().endswith((b"}", b"]"))
+    return ends and body.count(b"{") == body.count(b"}")

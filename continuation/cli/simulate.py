@@ -25,6 +25,10 @@ limit, and it rejects what the real providers reject. It counts the attempts of 
 which it recognizes by the instructions and the first message;
 `curl -X POST http://127.0.0.1:N/reset` resets the counts."""
 _RESET = "/reset"
+_NO_VICTIM = (
+    "--scenario: only a Python program can name the process to kill; use"
+    ' `continuation.testing.simulate("kill")` and set `victim`, or play "drop" or "dead" here'
+)
 _LOOPBACK = ("127.0.0.1", "localhost")
 
 
@@ -120,15 +124,18 @@ def _simulator(scenario: str, path: Path | None, port: int) -> _Logged:
     """
     first, _, settings = scenario.partition(",")
     name = first.strip()
-    if name in SCENARIOS:
-        Scenario().but(settings)  # raises for a mistake before anything listens
-        simulator = _Rehearsed(name, answer=path or ANSWER, port=port)
-        simulator.scenario = simulator.scenario.but(settings)
-        return simulator
-    if name and "=" not in name:
+    if name and "=" not in name and name not in SCENARIOS:
         names = ", ".join(SCENARIOS)
         raise ValueError(f"--scenario {name!r}: write key=value, or one of {names}")
-    return _Logged(path or default_file(), Scenario().but(scenario), port=port)
+    # A mistake is refused before anything listens.
+    own = Scenario().but(settings if name in SCENARIOS else scenario)
+    if name == "kill" or own.kill:
+        raise ValueError(_NO_VICTIM)
+    if name not in SCENARIOS:
+        return _Logged(path or default_file(), own, port=port)
+    simulator = _Rehearsed(name, answer=path or ANSWER, port=port)
+    simulator.scenario = simulator.scenario.but(settings)
+    return simulator
 
 
 class _Logged(Simulator):

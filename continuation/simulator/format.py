@@ -173,6 +173,8 @@ class Format(ABC, Generic[ContextT]):
             if not isinstance(raw, bytes):
                 raw = (raw if isinstance(raw, str) else json.dumps(raw)).encode()
             return Answer(reply.status, self._headers(self.json_type, reply.headers), raw)
+        if reply.overflow:
+            return self._overflow(context)
         if reply.status != 200 or (reply.error_after is not None and not context.streamed):
             return self.refused(self._fault(reply), context.request, reply.headers)
         written = self.write(context, reply)
@@ -182,6 +184,15 @@ class Format(ABC, Generic[ContextT]):
         if reply.error_after is not None:
             sent += self.error_events(self._fault(reply), context.scenario, len(sent))
         return self.stream(context, sent, reply.headers)
+
+    def _overflow(self, context: ContextT) -> Answer:
+        """Refuse a request as one that is larger than its model's context window."""
+        # OpenAI subtracts the ceiling of a reasoning model before it compares the prompt.
+        for window in (1, context.model.ceiling + 1):
+            context.model = replace(context.model, window=window)
+            if (refused := self.refuse(context)) is not None:
+                return refused
+        return self.refused(Refusal("The request exceeds the context window."), context.request)
 
     def _fault(self, reply: Reply) -> Refusal:
         """Return the error of a reply. A status of 200 is replaced by that of the error's kind."""

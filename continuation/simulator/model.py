@@ -12,8 +12,8 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from continuation.simulator.manners import RecoveryHead, longest_tail, recovery_head
 from continuation.simulator.scenario import SIGNED, Block, Reply, Scenario, Text, Thinking, ToolUse
@@ -48,7 +48,8 @@ class Ask:
 
     `limit`: the output limit, in tokens. `room`: tokens left in the context window, None: unknown.
     `thinks`: thinking is on; `shows_thinking`: its text is shown. `key`: the conversation's key.
-    `spent`: the format's name of the count of output tokens.
+    `spent`: the format's name of the count of output tokens. `endings`: the format's own stop
+    reasons for endings that not every format has, by the scenario in `continuation.testing`.
     """
 
     turns: Sequence[PromptTurn]
@@ -59,6 +60,7 @@ class Ask:
     shows_thinking: bool = True
     key: str = ""
     spent: str = "output_tokens"
+    endings: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 class _Budget:

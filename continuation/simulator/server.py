@@ -181,6 +181,8 @@ class Simulator:
             drop=scenario.drop.get(attempt),
             kill=scenario.kill.get(attempt),
             torn=scenario.torn.get(attempt),
+            torn_body=scenario.torn_body.get(attempt),
+            stall=scenario.stall.get(attempt),
             error_after=scenario.error_event.get(attempt),
         )
 
@@ -292,7 +294,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, line: Line, recorded: Recorded, answer: Answer, reply: Reply) -> None:
         wait_before_status(line, reply, answer)
         recorded.status = answer.status
-        body = gzip.compress(answer.body, mtime=0) if reply.gzip else answer.body
+        body = answer.body
+        if reply.torn_body is not None:
+            body = body[: min(reply.torn_body, len(body) // 2)]
+        body = gzip.compress(body, mtime=0) if reply.gzip else body
         headers = dict(answer.headers)
         if reply.gzip:
             headers["content-encoding"] = "gzip"
@@ -419,7 +424,10 @@ def _framed(event: Event) -> bytes:
 
 def _torn(event: Event) -> bytes:
     """Return an event whose data ends in its middle."""
-    return _framed(replace(event, data=event.data[: len(event.data) // 2]))
+    if event.framed is None:
+        return _framed(replace(event, data=event.data[: len(event.data) // 2]))
+    half = event.framed[: len(event.framed) // 2]
+    return half + b"\r\n\r\n" if event.framed.endswith(b"\r\n\r\n") else half
 
 
 def _before(line: Line, reply: Reply, number: int) -> None:

@@ -268,6 +268,19 @@ def test_a_torn_body_is_a_drop(dialect: str, how: How) -> None:
     assert (ran.text, ran.told.outcome) == (FOX, Outcome.HEALED)
 
 
+@pytest.mark.parametrize("dialect", FORMATS)
+def test_a_body_that_is_torn_anywhere_is_not_complete(dialect: str) -> None:
+    """Before and after the stop reason, which some formats write first."""
+    with Simulator("A short answer, {with} [braces].") as simulator:
+        play(MAKES[dialect](), "sync", simulator, request(dialect, 4_000, {}), None)
+        (post,) = simulator.posts
+        body = simulator.respond(post)[0].body
+        for end in (*range(len(body) // 3, len(body) - 1, 37), *range(len(body) - 9, len(body))):
+            simulator.script([Reply(raw_body=body[:end])])
+            ran = play(MAKES[dialect](), "sync", simulator, request(dialect, 4_000, {}), FAST)
+            assert (ran.error, ran.told.outcome) == (None, Outcome.HEALED), end
+
+
 # --- a provider that stays dead -------------------------------------------------------------------
 
 DEAD = [Reply([Text(FOX)], drop=5, deltas=4), *[Reply(status=500)] * 8]

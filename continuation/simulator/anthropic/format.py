@@ -215,6 +215,7 @@ class AnthropicFormat(Format[AnthropicContext]):
             context.thinks,
             mapping(body.get("thinking")).get("display") != "omitted",
             conversation_key(body.get("system"), turns[0].text),
+            endings={"paused": "pause_turn"},
         )
 
     def write(self, context: AnthropicContext, reply: Reply) -> Json | Iterable[Event]:

@@ -224,6 +224,7 @@ class GeminiFormat(Format[GeminiContext]):
             context.shows_thinking,
             conversation_key(get(body, "systemInstruction"), first),
             "candidatesTokenCount",
+            {"aborted": "MALFORMED_FUNCTION_CALL"},
         )
 
     def write(self, context: GeminiContext, reply: Reply) -> Json | Iterable[Event]:

@@ -259,6 +259,10 @@ class ChatFormat(Format[ChatContext]):
         messages = context.messages
         head = [text_of(m.get("content")) for m in messages if m.get("role") in _INSTRUCTIONS]
         questions = [text_of(m.get("content")) for m in messages if m.get("role") == "user"]
+        # Zhipu's word for a generation that failed. vLLM's word is from its issue 31690.
+        endings = {"aborted": "network_error"}
+        if context.vendor.name == "vllm":
+            endings["repeats"] = "repetition"
         return Ask(
             _turns(context),
             context.limit,
@@ -268,6 +272,7 @@ class ChatFormat(Format[ChatContext]):
             bool(context.vendor.reasoning),
             conversation_key(head, *questions[:1]),
             "completion_tokens",
+            endings,
         )
 
     def write(self, context: ChatContext, reply: Reply) -> Json | Iterable[Event]:

@@ -186,6 +186,7 @@ class ResponsesFormat(Format[ResponsesContext]):
             thinks=model.thinking == "always" or (model.thinking != "none" and effort != "none"),
             shows_thinking=shows_reasoning(body),
             key=conversation_key(body.get("instructions"), prompt_turns[0].text),
+            endings={"aborted": "failed"},
         )
 
     def write(self, context: ResponsesContext, reply: Reply) -> Json | Iterable[Event]:
