@@ -1,4 +1,4 @@
-"""`continuation simulate`: the simulated provider as a server, until Ctrl-C."""
+"""`continuation simulate`: runs the simulated provider as a server until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
         out.line(f"to reset the attempt counts: curl -X POST {url}{_RESET}")
         out.line("  to change one request, send the header x-simulate: manner=echo:40, drop=1:20")
         try:
-            # In steps: on Windows Ctrl-C does not interrupt a wait without a timeout.
+            # The wait has a timeout, because on Windows Ctrl-C does not interrupt one without.
             while not threading.Event().wait(0.5):
                 pass
         except KeyboardInterrupt:
@@ -118,7 +118,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _simulator(scenario: str, path: Path | None, port: int) -> _Logged:
-    """Make the simulator that `--scenario` describes: by name, by settings, or by both."""
+    """Make the simulator that `--scenario` describes by a name, by settings, or by both.
+
+    Raises `ValueError` for a mistake in it, and `OSError`.
+    """
     first, _, settings = scenario.partition(",")
     name = first.strip()
     if name and "=" not in name and name not in SCENARIOS:
@@ -136,7 +139,7 @@ def _simulator(scenario: str, path: Path | None, port: int) -> _Logged:
 
 
 class _Logged(Simulator):
-    """A simulator that logs each request as it is answered, and keeps none of them."""
+    """A simulator that logs each request when it is answered, and does not store requests."""
 
     out = Screen(None)
     _log_lock = threading.Lock()
@@ -149,7 +152,7 @@ class _Logged(Simulator):
         answer, reply = super().respond(request)
         self.requests.clear()
         cells = [request.method, request.path, str(answer.status)]
-        if request.asks_model and answer.status == 200:  # the number of tokens, no content
+        if request.asks_model and answer.status == 200:  # log the number of tokens, no content
             cells += [f"out {spent(reply):,}", reply.stop]
         if reply.drop is not None:
             cells.append("dropped")

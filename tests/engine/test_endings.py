@@ -182,7 +182,7 @@ def test_silence_after_a_tools_result_is_an_answer(dialect: str, how: How) -> No
         ran = play(MAKES[dialect](), how, simulator, asked, FAST)
         after = play(MAKES[dialect](), how, simulator, ran.following(asked), FAST)
         assert len(simulator.posts) == 2
-    assert after.told.outcome is Outcome.COMPLETE
+    assert (after.told.outcome, after.told.ending) == (Outcome.COMPLETE, "end")
 
 
 STOPS: Mapping[str, dict[str, Any]] = {
@@ -199,7 +199,7 @@ def test_silence_before_a_stop_sequence_is_an_answer(dialect: str) -> None:
         asked = request(dialect, 4_000, STOPS[dialect])
         ran = play(MAKES[dialect](), "sync", simulator, asked, FAST)
         assert len(simulator.posts) == 1
-    assert ran.told.outcome is Outcome.COMPLETE
+    assert (ran.told.outcome, ran.told.ending) == (Outcome.COMPLETE, "end")
 
 
 @pytest.mark.parametrize("how", HOWS)
