@@ -1,11 +1,11 @@
 """The agents behind the gateway, with each way in which an answer can end: what they do then.
 
-    python tests/gateway/agent_endings.py FOLDER [--write] [NAME…]
+    python tests/gateway/agent_endings.py FOLDER [NAME…] [--write]
 
 FOLDER is that of `agents.py`. The model writes a file, and its answer ends as a scenario of
 `continuation.testing` says. A cell says how much of the file exists at the end, and what the agent
-did. `--write` puts the table into the guide. The exit status of this program says whether all files
-exist that the gateway completes by itself.
+did. `--write` puts the columns of these agents into the table of the guide. The exit status of this
+program says whether all files exist that the gateway completes by itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,18 @@ from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from gateway.agents import TITLES, Writer, all_agents, cell, programs, text, tool_of, write_table
+from gateway.agents import (
+    END,
+    PAGE,
+    TITLES,
+    Writer,
+    all_agents,
+    cell,
+    programs,
+    text,
+    tool_of,
+    write_table,
+)
 from support.gateways import serving
 
 from continuation.testing import Rehearsal
@@ -109,6 +120,9 @@ def _history(body: dict[str, Any]) -> Sequence[Any]:
     return next(body[key] for key in ("messages", "input", "contents") if key in body)
 
 
+_IN_A_STREAM = ("drop", "torn", "stall")
+
+
 def tried(name: str, binary: Path, ending: Ending) -> str:
     """Return what one agent did with an answer that ended so."""
     answer = wanted = text(TOKENS)
@@ -122,6 +136,11 @@ def tried(name: str, binary: Path, ending: Ending) -> str:
         model = Played(ending.scenario, answer=answer)
         model.path = path
         model.scenario = replace(model.scenario, call=call).but(ending.settings)
+        if name == "gemini" and call:  # it gets the whole call in one event, the third
+            early: dict[str, Any] = {
+                fault: dict.fromkeys(getattr(model.scenario, fault), 2) for fault in _IN_A_STREAM
+            }
+            model.scenario = replace(model.scenario, **early)
         tables = f"[defaults]\nbackoff_seconds = 0.0\n{ending.tables}"
         with model, serving(home, model.url, tables, vendor="") as gateway:
             places = [f"{gateway.url}/{way}" for way in ("anthropic", "openai", "gemini")]
@@ -148,20 +167,32 @@ def main(folder: Path, names: list[str], *, write: bool) -> int:
     logging.getLogger("continuation").setLevel(logging.CRITICAL)
     names = names or [*TITLES]
     binaries, wrong = programs(folder, names), 0
-    rows = [f"| | {' | '.join(TITLES[name] for name in names)} |", "|---" * (len(names) + 1) + "|"]
-    for title, ending in ENDINGS.items():
-        cells = list[str]()
-        for name in names:
-            began = time.monotonic()
-            told = tried(name, binaries[name], ending) if name in ending.agents else "-"
-            wrong += ending.completed and told not in {"exact", "-"}
-            cells.append(told)
-            line = f"{title:<50} {name:<9} {told:<40}"
-            print(f"{line} {time.monotonic() - began:.0f} s", flush=True)  # noqa: T201
-        rows.append(f"| {title} | {' | '.join(cells)} |")
+    cells = dict[tuple[str, str], str]()
+    for (title, ending), name in itertools.product(ENDINGS.items(), names):
+        began = time.monotonic()
+        told = tried(name, binaries[name], ending) if name in ending.agents else "-"
+        wrong += ending.completed and told not in {"exact", "-"}
+        cells[title, TITLES[name]] = told
+        line = f"{title:<50} {name:<9} {told:<40}"
+        print(f"{line} {time.monotonic() - began:.0f} s", flush=True)  # noqa: T201
     if write:
-        write_table(MARK, rows)
+        cells = {**_written(), **cells}
+        table = [["", *TITLES.values()], ["---"] * (len(TITLES) + 1)]
+        table += [
+            [title, *(cells.get((title, agent), "") for agent in TITLES.values())]
+            for title in ENDINGS
+        ]
+        write_table(MARK, [f"| {' | '.join(row)} |" for row in table])
     return wrong
+
+
+def _written() -> dict[tuple[str, str], str]:
+    """Return the cells of the guide's table, by their row and column."""
+    lines = PAGE.read_text().partition(MARK)[2].partition(END)[0].strip().splitlines()
+    head, _, *rows = [line.strip("| ").split(" | ") for line in lines] or [[], []]
+    return {
+        (row[0], agent): cell for row in rows for agent, cell in zip(head, row[1:], strict=False)
+    }
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The agents themselves, unmodified, with and without the gateway: a table of what a user gets.
 
-    python tests/gateway/agents.py FOLDER [--write] [NAME…]
+    python tests/gateway/agents.py FOLDER [NAME…] [--write]
 
 FOLDER is where `npm install` has put them, and beside its `node_modules` an environment `aider`
 with that one; `.ci/gateway` does both. The model recites a text, or writes a file; it goes on
