@@ -141,7 +141,10 @@ class _Connection:
         return self if info == "socket" else None
 
     def shutdown(self, how: int) -> None:
-        """Close the connection, from any thread. Needed because uvloop's sockets have none."""
+        """Close the connection, from any thread.
+
+        The shells call `shutdown` of a connection's socket. uvloop's sockets do not have it.
+        """
         self._loop.call_soon_threadsafe(self._response.close)
 
 

@@ -91,7 +91,7 @@ async def _later(given: ForeignAnswer, whole: Awaitable[Any]) -> Any:
 
 
 def healing(client: Any) -> Any:
-    """Return this client if it is wrapped, else a wrapped one."""
+    """Return the client if it is wrapped, or else wrap it."""
     inner = getattr(client, "_api_client", client)  # google-genai's client and its `aio` have one
     http = getattr(inner, "_httpx_client", getattr(inner, "_client", None))
     ours = isinstance(http, (HealingClient, AsyncHealingClient))

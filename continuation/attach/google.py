@@ -50,7 +50,7 @@ def attach(client: Any, healing: Healing) -> Any:
     api: Any = getattr(client, "_api_client", None)
     if why := _reason(api):
         raise Unsupported(why)
-    # The SDK closes the HTTP clients that it made itself, so ours own those.
+    # The SDK closes the HTTP clients that it made itself. Closing ours closes those, too.
     sync, other, options = api._httpx_client, api._async_httpx_client, api._http_options
     if not healing.is_healing(sync):
         sync = healing.client(sync, owned=options.httpx_client is None)

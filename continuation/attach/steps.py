@@ -32,7 +32,7 @@ def called(steps: Steps) -> Any:
                 stopped = error if isinstance(error, StopIteration) else None
                 resume = partial(steps.throw, error)
     finally:
-        del resume, stopped  # else an error would keep this frame alive, and the frame the error
+        del resume, stopped  # else an error and this frame would keep each other alive
 
 
 def at_once(function: Callable[[], Any]) -> Any:
@@ -54,4 +54,4 @@ async def awaited(steps: Steps) -> Any:
             except BaseException as error:
                 resume = partial(steps.throw, error)
     finally:
-        del resume  # else an error would keep this frame alive, and the frame the error
+        del resume  # else an error and this frame would keep each other alive

@@ -303,7 +303,7 @@ def _heal(one: SdkDriver, bare: Any, answer: str, config: Config) -> str | None:
 
 
 def _answer_text(text: str, end: End) -> str:
-    """Return the text of an answer, or, if it has a call, the content to write."""
+    """Return the content in an answer's call, or the answer's text if it has no call."""
     if not end.calls:
         return text
     call = end.calls[0]

@@ -39,7 +39,7 @@ class ModelLimits:
     window: int | None = None
     """The context window, prompt and answer together, in tokens; None: unknown."""
     prefill: bool = False
-    """Whether it continues a trailing assistant message (in the vendor's form), thinking off."""
+    """Whether it continues a trailing assistant message, in the vendor's form, without thinking."""
     thinking: str = "none"
     """When it thinks: "none" (never), "manual" (if the request says so), "adaptive" (unless the
     request turns it off) or "always"."""

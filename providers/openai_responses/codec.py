@@ -1,4 +1,4 @@
-"""The Responses format: stop reasons, usage, and the quick reading of answers.
+"""The codec of the Responses format: stop reasons, usage, and how answers are read quickly.
 
 Wire facts: API reference "Responses", "Streaming events", and the types and the stream state of
 openai 3.5x.

@@ -156,7 +156,10 @@ def invoked(context: AnthropicContext) -> Iterator[str]:
 
 
 class AnthropicFormat(Format[AnthropicContext]):
-    """Serves `/v1/messages` and the paths below it, with any prefix, on Bedrock and Vertex, too."""
+    """Serves `/v1/messages` and the paths below it, with any prefix.
+
+    It also serves the paths of Bedrock and Vertex.
+    """
 
     checks = (invoked, form, settings, prefill, history, thinking_blocks, window)
     kinds: ClassVar[Mapping[int, str]] = {
