@@ -138,7 +138,7 @@ _VARIANTS: Mapping[str, _Variant] = {
         "Every answer repeats one line until the output limit.",
         float("inf"),
         ending="repeats",
-        text="The same line, again and again.\n" * 25,
+        text="The same line, again and again.\n" * 200,
     ),
     "overloaded": _Variant(
         "The first answer is truncated, and the provider is overloaded at the second attempt.",
@@ -220,8 +220,10 @@ class Rehearsal(Simulator):
         limit = min(ask.limit, next(inside, most))
         reply = super()._reply(replace(ask, limit=limit), scenario, attempt)
         if stop == "pause_turn":  # which is no end for a call that the caller is to run
-            said = [block for block in reply.blocks if not isinstance(block, ToolUse)]
-            reply = replace(reply, blocks=[*said, *map(Raw, _SEARCH)])
+            before = [block for block in reply.blocks if not isinstance(block, ToolUse)]
+            reply = replace(reply, blocks=[*before, *map(Raw, _SEARCH)])
+        if stop == "max_tokens":
+            return reply
         # If the stop reason is normal, only the used-up limit shows that the answer is truncated.
         return replace(reply, stop=stop, usage=at_limit if stop == "end_turn" else None)
 

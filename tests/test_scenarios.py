@@ -245,6 +245,17 @@ def test_a_runaway_repetition_is_never_complete(dialect: str, how: How) -> None:
 
 
 @anyhow
+@every
+def test_policy_ends_a_runaway_repetition_early(dialect: str, how: How) -> None:
+    policy = Policy(stop_repetition=True)
+    with simulate("repeats") as simulator:
+        ran = play(MAKES[dialect](), how, simulator, asked(dialect, "repeats"), policy)
+        assert len(simulator.posts) == 2
+    assert ran.text.count("\n") <= 3
+    assert ran.told.reason == "the model only repeated the same text"
+
+
+@anyhow
 def test_vllm_has_a_stop_reason_for_repetitions(how: How) -> None:
     with simulate("repeats") as simulator:
         simulator.scenario = Scenario(vendor="vllm")
