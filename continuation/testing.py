@@ -220,8 +220,8 @@ class Rehearsal(Simulator):
         limit = min(ask.limit, next(inside, most))
         reply = super()._reply(replace(ask, limit=limit), scenario, attempt)
         if stop == "pause_turn":  # which is no end for a call that the caller is to run
-            said = [block for block in reply.blocks if not isinstance(block, ToolUse)]
-            reply = replace(reply, blocks=[*said, *map(Raw, _SEARCH)])
+            blocks = [block for block in reply.blocks if not isinstance(block, ToolUse)]
+            reply = replace(reply, blocks=[*blocks, *map(Raw, _SEARCH)])
         # If the stop reason is normal, only the used-up limit shows that the answer is truncated.
         return replace(reply, stop=stop, usage=at_limit if stop == "end_turn" else None)
 
