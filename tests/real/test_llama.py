@@ -13,6 +13,7 @@ import continuation
 
 NOTICE = document.TEXTS["notice"]
 ASKED = {"role": "user", "content": document.PROMPT.format(name="notice")}
+CHAT, MESSAGES, _ = FORMATS
 BEGUN = {"role": "assistant", "content": "The h"}
 
 
@@ -42,8 +43,14 @@ def test_a_truncated_response_is_labelled_complete(recites: str) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("form", [each for each in FORMATS if each.prefills], ids=lambda f: f.name)
-def test_a_prefill_continues_exactly(recites: str, form: Format, stream: bool) -> None:
+@pytest.mark.parametrize(
+    ("form", "limit"),
+    # In Messages the server repeats every prefill, and a short one is not recognized.
+    [(CHAT, 2), (CHAT, 60), (MESSAGES, 60)],
+    ids=["chat, short", "chat", "messages"],
+)
+def test_a_prefill_continues_exactly(recites: str, form: Format, limit: int, stream: bool) -> None:
     client = continuation.wrap(form.client(recites), config=config(recites))
-    got = form.ask(client, [ASKED], 60, model=form.prefills, **({"stream": True} if stream else {}))
+    more = {"stream": True} if stream else {}
+    got = form.ask(client, [ASKED], limit, model=form.prefills, **more)
     assert got.text == NOTICE
