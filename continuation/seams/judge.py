@@ -455,7 +455,9 @@ class Judgement:
         for size in _borders(text, head):
             if _goes_round_early(head, size) or self._before.unsure_in_run(head, size):
                 continue
-            if size >= max(_TOP, len(text.lstrip())) and novelty("", head[:size]) >= _ALL_BITS:
+            # No line goes on with all lines from the top, down to its own beginning.
+            least = 0 if self._cut.inside_line and "\n" in head[:size] else _TOP
+            if size >= max(least, len(text.lstrip())) and novelty("", head[:size]) >= _ALL_BITS:
                 score = _SURE
             else:
                 score = self._weigh(text, head, size) + (_SPOKEN if spoken else 0.0)

@@ -94,7 +94,7 @@ class ChatRequest(OpenAIRequest):
         return self._vendor.prefills(self.model, model_takes_it, present)
 
     def resume(self, answer: Turn, way: Way, prompt: str, limit: int | None) -> Outgoing:
-        messages, begun = self._begun()
+        messages, begun = self._begun(answer)
         body = self._for_recovery({**self.body, "messages": messages}, answer)
         if way is Way.PREFILL:
             return self._prefill(body, begun, answer, limit)
@@ -113,7 +113,7 @@ class ChatRequest(OpenAIRequest):
             lifted["store"] = False  # OpenAI's default is to store requests of new accounts
         return lifted
 
-    def _begun(self) -> tuple[list[Any], str]:
+    def _begun(self, answer: Turn) -> tuple[list[Any], str]:
         """Return the caller's messages without a prefill at their end, and the prefill's text.
 
         The prefill and the answer become one message. The text is `""` if there is no prefill, or
@@ -127,8 +127,10 @@ class ChatRequest(OpenAIRequest):
         flags = (last.get("prefix"), last.get("partial"), body.get("continue_final_message"))
         if True not in flags and not (vendor.prefill == "bare" and self.prefills(False)):
             return [*messages], ""
-        echoed = vendor.prefill_echoes or body.get("echo") is True
-        return messages[:-1], "" if echoed else as_text(last.get("content"))
+        begun = as_text(last.get("content"))
+        # Not every version of such a server repeats it, and llama.cpp has a flag against it.
+        repeats = vendor.prefill_echoes or body.get("echo") is True
+        return messages[:-1], "" if repeats and _text(answer.content).startswith(begun) else begun
 
     def _prefill(self, body: Json, begun: str, answer: Turn, limit: int | None) -> Outgoing:
         vendor = self._vendor
@@ -136,7 +138,7 @@ class ChatRequest(OpenAIRequest):
         last: Json = {**messages[-1], "content": begun + self.prefilled(answer)}
         if vendor.prefill in {"prefix", "partial"}:
             last[vendor.prefill] = True
-        elif vendor.prefill == "continue_final_message":
+        elif vendor.prefill == "continue_final_message" or vendor.prefill_echoes:
             body |= {"continue_final_message": True, "add_generation_prompt": False}
         sent = self._send({**body, "messages": [*as_list(body["messages"]), last]}, limit)
         path = vendor.prefill_url if vendor.prefill_path else None
@@ -144,7 +146,7 @@ class ChatRequest(OpenAIRequest):
 
     def _assistant_messages(self, content: list[Json], begun: str = "") -> list[Json]:
         """Return the model's content as one message without calls; `[]`: it has no text."""
-        text = begun + "".join(as_text(part.get("content")) for part in content)
+        text = begun + _text(content)
         if not text.strip():
             return []
         message: Json = {"role": "assistant", "content": text}
@@ -250,6 +252,10 @@ class ChatRequest(OpenAIRequest):
         if not self._manners.counts:
             body.pop("stream_options", None)
         return Outgoing(self._written(body), headers={"accept": "application/json"})
+
+
+def _text(content: list[Json]) -> str:
+    return "".join(as_text(part.get("content")) for part in content)
 
 
 def _forced(choice: object) -> bool:

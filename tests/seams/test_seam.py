@@ -159,6 +159,8 @@ def test_a_prefill_keeps_its_white_space_once(
 
 # Manners ----------------------------------------------------------------------------------------
 
+FEW_ROWS = "| palmond | malwood |\n| porwick | gartree |\n| valka |"
+FEW_ROWS_REST = " korlo |\n| falmer | zorness |\n| roston | ralthin |\n"
 MANNERS = {
     "anchor": (PROSE, "they talk about the most impor" + PROSE_REST, PROSE_REST, "anchor"),
     "word completed": (PROSE, "impor" + PROSE_REST, PROSE_REST, "echo"),
@@ -218,6 +220,12 @@ MANNERS = {
     ),
     "line again": (CODE, "    retu" + CODE_REST, CODE_REST, "echo"),
     "restart": (CODE, CODE + CODE_REST, CODE_REST, "restart"),
+    "restart of a few rows": (
+        FEW_ROWS,
+        FEW_ROWS + FEW_ROWS_REST,
+        FEW_ROWS_REST,
+        "restart",
+    ),
     "preamble and restart": (PROSE, "Of course:\n\n" + PROSE + PROSE_REST, PROSE_REST, "preamble"),
     "long restart": (PROSE * 4 + "!", PROSE * 4 + "!" + PROSE_REST, PROSE_REST, "restart"),
     "head of the table again": (

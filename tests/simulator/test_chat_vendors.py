@@ -318,7 +318,6 @@ def ask(sim: Simulator, scenario: Scenario, **request: Any) -> Any:
         ("dashscope", "qwen-plus", {"flags": {"partial": True}}),
         ("vllm", "Qwen/Qwen3-8B", {"extra_body": GOES_ON}),
         ("sglang", "Qwen/Qwen3-8B", {"extra_body": {"continue_final_message": True}}),
-        ("llamacpp", "some.gguf", {}),
         ("ollama", "qwen3:8b", {}),
         ("groq", "llama-3.3-70b-versatile", {}),
         ("openrouter", "meta-llama/llama-3.3-70b-instruct", {}),
@@ -378,6 +377,14 @@ def test_mistral_echoes_the_prefix(sim: Simulator, stream: bool) -> None:
     sim.script([Reply([Text("!")])])
     got = ask(sim, Scenario(vendor="mistral"), **how)
     assert (text_of(got), got.usage.completion_tokens) == (PARTIAL + "!", 1)
+
+
+def test_only_a_flagged_stream_of_llamacpp_does_not_echo_the_prefill(sim: Simulator) -> None:
+    flags = {"continue_final_message": True, "add_generation_prompt": False}
+    for stream, extra in ((False, {}), (False, flags), (True, {}), (True, flags)):
+        got = ask(sim, Scenario(vendor="llamacpp"), model="x", extra_body=extra, stream=stream)
+        text = "".join(c.choices[0].delta.content or "" for c in got) if stream else text_of(got)
+        assert text == (ANSWER[777:] if stream and extra else ANSWER), (stream, extra)
 
 
 def test_prefilled_attempts_give_the_whole_answer(sim: Simulator) -> None:

@@ -49,7 +49,8 @@ class ChatReplyWriter:
             if not (self._withheld and isinstance(block, Text))
             and not (isinstance(block, Thinking) and not (vendor.reasoning and block.text))
         ]
-        echoes = vendor.prefill_echoes and context.ending == "prefill"
+        quiet = context.streamed and context.body.get("continue_final_message") is True
+        echoes = vendor.prefill_echoes and context.ending == "prefill" and not quiet
         if echoes and (prefix := text_of(context.last.get("content"))):
             self._blocks.insert(0, Text(prefix))
         self._finish = _FINISH.get(reply.stop, reply.stop)

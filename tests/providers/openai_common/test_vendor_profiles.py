@@ -61,7 +61,7 @@ CASES = {
     "fireworks": Case("accounts/fireworks/models/llama-v3p3", _BARE, ceiling=False, default=True),
     "vllm": Case(OPEN, _CONTINUE, reasoning="reasoning", ceiling=False),
     "sglang": Case(OPEN, _CONTINUE),
-    "llamacpp": Case("qwen2.5", _BARE, ceiling=False),
+    "llamacpp": Case("qwen2.5", _CONTINUE, ceiling=False),
     "ollama": Case("qwen2.5:7b", None, reasoning="reasoning", ceiling=False),
     "lmstudio": Case("qwen2.5-7b-instruct", None, ceiling=False),
     "gemini": Case("gemini-2.5-flash", None, reasoning=None, ceiling=False),
@@ -139,6 +139,21 @@ def test_a_repeated_prefill_is_taken_off(sim: Simulator, vendor: str) -> None:
     plays(sim, vendor, manner="prefill-echo", deltas=96)
     ran = play(sim, vendor, "sync-stream", max_tokens=300)
     assert (ran.text, ran.finish) == (ANSWER, "stop")
+
+
+@pytest.mark.parametrize("how", ["sync", "sync-stream", "async", "async-stream"])
+@pytest.mark.parametrize("begun", [[], [{"role": "assistant", "content": "Once. "}]])
+def test_llamacpp_does_not_repeat_a_short_prefill(
+    sim: Simulator, how: How, begun: list[Any]
+) -> None:
+    """The server repeats a prefill; one of five characters is too short to be recognized."""
+    plays(sim, "llamacpp")
+    sim.script([cut("The h"), end("arbour opens.")])
+    messages = [{"role": "user", "content": "Go."}, *begun]
+    ran = play(sim, "llamacpp", how, policy=AT_THE_CEILING, max_tokens=300, messages=messages)
+    shown = "".join(message["content"] for message in begun)
+    assert ran.text == f"{shown}The harbour opens."
+    assert body_of(sim.posts[-1])["messages"][-1]["content"] == f"{shown}The h"
 
 
 @each
