@@ -14,6 +14,8 @@ from typing import Any
 from continuation.types import AttemptResult, Head, Mode, Stop, StreamError, TimeUp, Usage, short
 
 _COUNTS = tuple(name for name in Usage.__slots__ if name not in {"tools", "estimated"})
+_UNNAMED = {Stop.REPETITION: "repetition"}
+"""What stands for the provider's stop reason where we ended the attempt."""
 _REQUEST_IDS = ("request-id", "x-request-id", "apim-request-id")
 
 
@@ -165,7 +167,7 @@ class Ledger:
                 named = isinstance(result.error, (StreamError, TimeUp))
                 error = str(result.error) if named else type(result.error).__name__
             fields |= {
-                "stop": result.raw and short(result.raw),
+                "stop": short(result.raw) if result.raw else _UNNAMED.get(result.stop),
                 "usage": result.usage,
                 "estimated": result.estimated,
                 "answer_id": short(result.id) if result.id else None,

@@ -39,6 +39,7 @@ CompleteSeams: TypeAlias = Literal["sure", "any"]
 OnFailure: TypeAlias = Literal["stop", "truncated", "raise"]
 OnDead: TypeAlias = Literal["error", "stop", "truncated"]
 Paused: TypeAlias = Literal["resume", "return"]
+Refused: TypeAlias = Literal["report", "fallback"]
 Stall: TypeAlias = Literal["learned", "off"]
 StreamBodies: TypeAlias = Literal["auto", "never"]
 UnkeptPromise: TypeAlias = Literal["off", "ask"]
@@ -115,8 +116,12 @@ class Policy:
     """End of a dropped stream that cannot be resumed: an error event, or as with `on_failure`."""
     paused: Paused = "resume"
     """An answer that Anthropic pauses (`pause_turn`): continue it, or return it as it is."""
+    refused: Refused = "report"
+    """A request that Claude refuses: report it, or let Anthropic send it to another model."""
     resend_failed: bool = True
     """Resend if an answer is empty or its generation failed, and nothing was delivered yet."""
+    stop_repetition: bool = False
+    """End an attempt that repeats the same text over and over; ask once for what follows it."""
     stall: Stall = "learned"
     """A stream silent for far longer than the model ever was: drop and resume it, or wait."""
     stream_bodies: StreamBodies = "auto"
@@ -213,7 +218,9 @@ class CallKeys(TypedDict, total=False):
     on_failure: OnFailure
     on_dead: OnDead
     paused: Paused
+    refused: Refused
     resend_failed: bool
+    stop_repetition: bool
     stall: Stall
     stream_bodies: StreamBodies
     unkept_promise: UnkeptPromise
@@ -468,7 +475,7 @@ _COSTS: Final[Mapping[str, Callable[[Any], float]]] = {
             *("enabled", "escalate", "remember_limit", "verify_stop_reason", "models_endpoint"),
             *("less_thinking", "max_recoveries", "max_drop_recoveries", "max_attempts"),
             *("max_retries", "max_turn_seconds", "max_turn_output_tokens", "max_wait_seconds"),
-            *("resend_failed", "seam_buffer_chars"),
+            *("resend_failed", "seam_buffer_chars", "stop_repetition"),
         ),
         float,
     ),
@@ -480,6 +487,7 @@ _COSTS: Final[Mapping[str, Callable[[Any], float]]] = {
     "truncated_document": ("return", "complete").index,
     "truncated_tool_call": lambda word: word in {"retry_smaller", "complete"},
     "paused": ("return", "resume").index,
+    "refused": ("report", "fallback").index,
     "stall": ("off", "learned").index,
     "unkept_promise": ("off", "ask").index,
     "repair": ("off", "on_error", "before_send").index,

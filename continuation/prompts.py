@@ -28,12 +28,18 @@ class Cause(StrEnum):
     """The output limit was reached."""
     DROP = "drop"
     """The connection broke, or the stream ended without its closing event."""
+    REPETITION = "repetition"
+    """The text repeated itself over and over; all but its first copy was removed."""
 
 
 _LEADS: Final = {
     Cause.LENGTH: "Your answer above stopped at the output limit; it is not finished.",
     Cause.DROP: (
         "The connection broke while your answer above was on its way; only this much arrived."
+    ),
+    Cause.REPETITION: (
+        "Your answer above repeated its last words over and over, so it was stopped, and the "
+        "copies were removed. Do not write them again: continue with what comes next."
     ),
 }
 _ANCHORED: Final = (

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from continuation.engine import waits
-from continuation.simulator import Reply, Scenario, Simulator, Text, ToolUse, tokens
+from continuation.simulator import Raw, Reply, Scenario, Simulator, Text, ToolUse, tokens
 from continuation.simulator.model import PREFACE, Ask
 
 __all__ = ["ANSWER", "SCENARIOS", "Rehearsal", "set_testing", "simulate", "simulator"]
@@ -37,14 +37,25 @@ _CUT_AFTER = 200
 
 @dataclass(frozen=True)
 class _Variant:
-    """How a scenario is played: in how many attempts of a conversation, and what happens there."""
+    """How a scenario is played: in how many attempts of a conversation, and what happens there.
+
+    - `cut`: the answer is truncated. `call`: it is a call.
+    - `stop`: the stop reason, as in `Reply`. `ending`: the name of the format's own stop reason in
+      `Ask.endings`, which replaces `stop`. `otherwise`: the settings that are played instead if the
+      format has none.
+    - `text`: replaces the answer.
+    - `fits`: later attempts exceed the context window.
+    """
 
     about: str
     attempts: float = 1
     cut: bool = True
     call: bool = False
-    label: str | None = None
-    empty: bool = False
+    stop: str = "max_tokens"
+    ending: str = ""
+    otherwise: Mapping[str, Any] | None = None
+    text: str | None = None
+    fits: float = float("inf")
     scenario: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -66,12 +77,12 @@ _VARIANTS: Mapping[str, _Variant] = {
         "The connection of the first answer breaks.", cut=False, scenario={"drop": {1: 8}}
     ),
     "kill": _Variant(
-        "The process that `victim` names is killed during the first answer.",
+        "The process that `victim` names is killed during the first answer (only from Python).",
         cut=False,
         scenario={"kill": {1: 100}, "slow": 0.005},
     ),
     "mislabelled": _Variant(
-        "The first answer is truncated, but its stop reason says that it ended.", label="end_turn"
+        "The first answer is truncated, but its stop reason says that it ended.", stop="end_turn"
     ),
     "dead": _Variant(
         "The connection of the first answer breaks, and the provider never answers again.",
@@ -83,13 +94,63 @@ _VARIANTS: Mapping[str, _Variant] = {
         cut=False,
         scenario={"torn": {1: 8}},
     ),
-    "empty": _Variant("The first answer ends normally, and is empty.", empty=True),
-    "refused": _Variant("The first answer is refused in its middle.", label="refusal"),
+    "torn-body": _Variant(
+        "The first answer is a JSON body that ends in its middle; a stream is whole.",
+        cut=False,
+        scenario={"torn_body": {1: 1 << 20}},
+    ),
+    "stalled": _Variant(
+        "The first stream falls silent in its middle; of a JSON body, nothing arrives.",
+        cut=False,
+        scenario={"stall": {1: 8}},
+    ),
+    "empty": _Variant("The first answer ends normally, and is empty.", stop="end_turn", text=""),
+    "refused": _Variant("The first answer is refused or filtered in its middle.", stop="refusal"),
+    "aborted": _Variant(
+        "The generation of the first answer fails in its middle.",
+        ending="aborted",
+        otherwise={"error_event": {1: 8}},
+    ),
+    "paused": _Variant(
+        "Anthropic pauses the first answer after a server tool; in other formats it is whole.",
+        ending="paused",
+        otherwise={},
+    ),
+    "window": _Variant(
+        "The context window is full after a part of the answer, and later requests exceed it.",
+        stop="model_context_window_exceeded",
+        fits=1,
+    ),
+    "prompt-too-long": _Variant(
+        "Every request exceeds the context window, and is refused with status 400.", fits=0
+    ),
+    "unknown-stop": _Variant(
+        "The first answer ends in its middle, with a stop reason that nobody knows.",
+        stop="steered",
+    ),
+    "promise": _Variant(
+        "The first answer announces a call and ends; the second one is the call.",
+        call=True,
+        stop="end_turn",
+        text=PREFACE.replace(".", ":"),
+    ),
+    "repeats": _Variant(
+        "Every answer repeats one line until the output limit.",
+        float("inf"),
+        ending="repeats",
+        text="The same line, again and again.\n" * 200,
+    ),
     "overloaded": _Variant(
         "The first answer is truncated, and the provider is overloaded at the second attempt.",
-        scenario={"status": {2: 529}},
+        scenario={"status": {2: 503}},  # 529 is known only to Anthropic
     ),
 }
+
+_SEARCH: Sequence[Mapping[str, Any]] = (
+    {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}},
+    {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
+)
+"""A server tool's call and its result, before which and after which Anthropic may pause."""
 
 SCENARIOS: Mapping[str, str] = {name: variant.about for name, variant in _VARIANTS.items()}
 """Name of each scenario -> what happens in it."""
@@ -134,16 +195,21 @@ class Rehearsal(Simulator):
         """Answer as the scenario wants: lower the limit first, falsify the stop reason after."""
         variant, affected = self._variant, attempt <= self._variant.attempts
         at_limit = {ask.spent: ask.limit}
+        stop = ask.endings.get(variant.ending, variant.stop)
+        if attempt > variant.fits:
+            return Reply(overflow=True)
+        if affected and variant.text is not None:
+            return Reply([Text(variant.text)] if variant.text else [], stop=stop)
         if variant.call and not ask.turns[-1].results:
             call = ToolUse(self._tool, self._arguments)
             if not affected:
-                return Reply([Text(PREFACE), call], stop="tool_use")
+                return Reply([call] if variant.text else [Text(PREFACE), call], stop="tool_use")
             half = replace(call, cut=len(self._arguments) // 2)
             return Reply([Text(PREFACE), half], stop="max_tokens", usage=at_limit)
         if not affected:
             return super()._reply(ask, replace(scenario, thinking="none"), attempt)
-        if variant.empty:
-            return Reply([])
+        if variant.otherwise is not None and variant.ending not in ask.endings:
+            return super()._reply(ask, replace(scenario, **variant.otherwise), attempt)
         if not variant.cut:
             return super()._reply(ask, scenario, attempt)
         # The answer breaks off inside a word, if it can.
@@ -153,10 +219,13 @@ class Rehearsal(Simulator):
         inside = (n for n in range(most, 0, -1) if rest[4 * n - 1 : 4 * n + 1].isalnum())
         limit = min(ask.limit, next(inside, most))
         reply = super()._reply(replace(ask, limit=limit), scenario, attempt)
-        if variant.label is None:
+        if stop == "pause_turn":  # which is no end for a call that the caller is to run
+            before = [block for block in reply.blocks if not isinstance(block, ToolUse)]
+            reply = replace(reply, blocks=[*before, *map(Raw, _SEARCH)])
+        if stop == "max_tokens":
             return reply
-        # The stop reason is normal; only the used-up limit betrays the cut.
-        return replace(reply, stop=variant.label, usage=at_limit)
+        # If the stop reason is normal, only the used-up limit shows that the answer is truncated.
+        return replace(reply, stop=stop, usage=at_limit if stop == "end_turn" else None)
 
 
 def _named(scenario: str) -> _Variant:

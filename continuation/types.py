@@ -33,6 +33,8 @@ class Stop(StrEnum):
     """It reached the output limit."""
     WINDOW = "window"
     """It filled the context window: a larger limit cannot help."""
+    REPETITION = "repetition"
+    """It repeated the same text over and over, and we or the provider ended it."""
     PAUSED = "paused"
     """A hop of a longer answer ended. The answer can be continued from here."""
     DROPPED = "dropped"

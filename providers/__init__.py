@@ -1,1 +1,1 @@
-"""The wire formats: one module per provider API."""
+"""The wire formats: a folder for each, and what they share."""

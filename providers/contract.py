@@ -1,16 +1,16 @@
-"""The contract of a wire format: everything that the rest of the code may ask one.
+"""The contract of a wire format: the members by which the rest of the code uses a format.
 
-A format is a folder in `providers/` (or a package of someone else's, found by its entry point). Its
-`DIALECT` implements `Dialect`, which leads to the other parts:
+A format is a folder in `providers/`, or another package that is found by its entry point. Its
+`DIALECT` implements `Dialect`. These are its parts:
 
 - `Dialect` recognizes the format's requests and parses them.
-- A request derives from `BaseRequest` (`providers/request.py`): what to send for each attempt.
+- A request derives from `BaseRequest` (`providers/request.py`). It says what is sent for each
+  attempt.
 - `WireCodec`, with `Reader`, `Writer` and `FastPath`, translates answers to block events and back.
-- `Shape` says how conversations, tool results, batch lines and errors are written. Journals,
-  batches, the gateway and reports ask it.
+- `Shape` describes conversations, tool results, batch lines and errors. Journals, batches, the
+  gateway and reports use it.
 
-A format translates and never decides what happens next. Nothing in it does I/O: bytes in, bytes
-out.
+A format translates bytes. It does no I/O, and it never decides what happens next.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from continuation.policy import Policy
     from continuation.providers.request import BaseRequest as ProviderRequest
     from continuation.providers.sdk import SdkDriver
-else:  # used in annotations only, which nothing evaluates at run time
+else:  # these are used only in annotations, which are not evaluated at run time
     Grammar = MessageBuilder = Policy = ProviderRequest = SdkDriver = object
 
 __all__ = [
@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 Feed = Callable[[bytes], bytes]
-"""Takes the next bytes of an attempt's body, returns what may be shown now; raises `Enough`."""
+"""Takes the next bytes of an attempt's body; returns the bytes to deliver now; raises `Enough`."""
 
 
 class Dialect(Protocol):
@@ -71,41 +71,41 @@ class Dialect(Protocol):
 
     name: str
     has_grammar: bool = False
-    """Whether it has a grammar: `continuation.history` can check and repair its requests."""
+    """Whether it has a grammar, with which `continuation.history` checks and repairs requests."""
     default_ceiling: int
     """The output limit, in tokens, assumed for a model that is not in the table."""
     default_timeout: float | None
-    """The SDK's default read timeout in seconds; another one was chosen by the caller."""
+    """The SDK's default read timeout in seconds. Any other timeout is the caller's choice."""
     shape: Shape
 
     def claims(self, method: str, path: str) -> bool:
-        """Whether a request belongs to this format. It is called for every request: be fast."""
+        """Whether a request has this format. It must be fast: it is called for every request."""
         ...
 
     def call(self, request: Request) -> ProviderRequest:
-        """Return the request, parsed. Raises `Untouched` when it cannot be read."""
+        """Parse a request. Raises `Untouched` if it cannot be read."""
         ...
 
     def grammar(self) -> Grammar | None:
-        """Return the rules of the format's histories; they are imported when they are needed."""
+        """Return the rules of the format's histories. This imports them."""
         return None
 
     def driver(self) -> SdkDriver | None:
-        """Return how commands call a model through the format's SDK; `None`: they cannot."""
+        """Return the driver by which commands call a model; `None`: they cannot."""
         return None
 
     def prepare(self, policy: Policy) -> Callable[[], object] | None:
-        """Return a job that a gateway runs in a thread before the first request; `None`: none.
+        """Return a function that a gateway runs in a thread before the first request, or `None`.
 
-        For a format that has a store of its own, which it opens there.
+        It opens the format's own store, if the format has one.
         """
         return None
 
     def keep_alive(self, opening: bytes) -> bytes:
         """Return an event without content, which keeps a silent stream alive.
 
-        `opening`: the first event that the caller got; `b""`: none yet. Every client must accept
-        the event at every place between two events (design/decisions/0022-keep-alive.md).
+        `opening`: the first event that was delivered; `b""`: none yet. Every client must accept the
+        returned event between any two events (design/decisions/0022-keep-alive.md).
         """
         return COMMENT
 
@@ -120,72 +120,72 @@ class ParsedCall:
     """A tool call, in one form for all wire formats."""
 
     id: str
-    """As in the answer; where Gemini gives none, one that the journal makes, beginning with `#`."""
+    """The id in the answer. If Gemini gave none, the journal makes one that begins with `#`."""
     name: str
     arguments: Any
-    """Parsed, if they are JSON; otherwise the text as it came."""
+    """The parsed arguments, or the text that arrived if it is not JSON."""
     custom: bool = False
-    """Whether it is a custom call of the Responses API: its input is any text."""
+    """Whether it is a custom call of the Responses API, which has any text as input."""
 
     @property
     def input(self) -> Any:
-        """The arguments, by Anthropic's name."""
+        """The arguments. This is Anthropic's name for them."""
         return self.arguments
 
     @property
     def args(self) -> Any:
-        """The arguments, by Google's name."""
+        """The arguments. This is Google's name for them."""
         return self.arguments
 
 
 class Shape(ABC):
     """How a format writes a conversation, an answer, a batch line and an error.
 
-    The attributes and methods without a default are what a format has to define. A message is one
-    element of a request's list of messages.
+    A format must define the attributes and methods that have no default. A message is one element
+    of a request's list of messages.
     """
 
     # --- recognizing a request by its body --------------------------------------------------------
 
     def resembles(self, body: Mapping[str, Any]) -> int:
-        """Return how surely a body, apart from its messages, is a request of this format.
+        """Return how surely a body is a request of this format, judged without its messages.
 
-        0: it is none, 1: nothing but its messages shows it. Of several formats the surest is right.
+        0: it is not. 1: only its messages can show it. The format with the highest number is right.
         """
         return int(is_list(body.get(self.messages)))
 
     def resembles_message(self, message: Mapping[str, Any]) -> int:
-        """Return how surely a message is one of this format; 0: nothing shows it."""
+        """Return how surely a message has this format; 0: nothing in it shows that."""
         return 0
 
     # --- requests and answers ---------------------------------------------------------------------
 
     messages: ClassVar[str]
-    """The field of a request that holds its messages."""
+    """The field of a request with its messages."""
     answer: ClassVar[str]
-    """The field that only this format's answers have. If it holds choices, `choices` says so."""
+    """The field that only this format's answers have; its value is a list."""
     stop: ClassVar[str]
-    """The field of an answer, or of each choice, that holds the stop reason."""
+    """The field with the stop reason, of an answer or of each of its choices."""
     truncated: ClassVar[str]
-    """What that field holds if the answer was truncated at the output limit."""
+    """The stop reason of an answer that was truncated at the output limit."""
     stops: ClassVar[Mapping[str, Stop]]
     """The codec's stop reasons."""
     identity: ClassVar[tuple[str, ...]] = ("model", "tools")
-    """Fields, besides the messages, that are equal in two requests that ask the same."""
+    """The fields, besides the messages, that are equal in equal requests."""
     lengths: ClassVar[frozenset[str]] = frozenset({"stream"})
-    """Fields that may differ when a request is repeated."""
+    """The fields that may differ when a request is repeated."""
     ignored: ClassVar[frozenset[str]] = frozenset()
-    """Fields of messages that are no content, or that an SDK adds. They are not compared."""
+    """The fields of messages that are not content, or that an SDK adds. They are not compared."""
     envelope: ClassVar[frozenset[str]] = frozenset()
-    """Fields of an answer that are kept besides its content, and are small."""
+    """The small fields of an answer that are kept in addition to its content."""
 
     def options(self, body: Json) -> Json:
-        """Return the other fields of a request that have to be equal in a repeated request."""
+        """Return the other fields of a request, which must be equal in a repeated request."""
         excluded = {*self.lengths, *self.identity, self.messages}
         return {key: value for key, value in body.items() if key not in excluded}
 
     def is_chained(self, body: Json) -> bool:
-        """Whether a request continues a conversation that the provider keeps."""
+        """Whether a request continues a conversation that the provider stores."""
         return False
 
     def request_messages(self, body: Json) -> list[Json]:
@@ -194,23 +194,23 @@ class Shape(ABC):
 
     @abstractmethod
     def answer_messages(self, body: Json) -> list[Json]:
-        """Return an answer's body as the messages that a later request carries."""
+        """Return an answer's body as messages of a later request."""
 
     @abstractmethod
     def join_answer(self, messages: Sequence[Json], envelope: Json) -> Json:
-        """Return the body that `split_answer` took apart."""
+        """Return the body of an answer, from the two results of `split_answer`."""
 
     def split_answer(self, body: Json) -> tuple[list[Json], Json]:
-        """Return an answer's messages, and the fields of its body that are no content."""
+        """Return an answer's messages, and the fields of its body that are not content."""
         envelope = {key: value for key, value in body.items() if key in self.envelope}
         return self.answer_messages(body), envelope
 
     def choices(self, body: Json) -> list[Json]:
-        """Return the objects that hold the stop reason, one for each choice."""
+        """Return the objects that have the stop reason, one for each choice."""
         return [body]
 
     def is_single_answer(self, body: Json) -> bool:
-        """Whether a body holds one answer with content, which `join_answer` can rebuild."""
+        """Whether a body has one answer with content, which `join_answer` can rebuild."""
         return len(self.choices(body)) == 1 and bool(self.answer_messages(body))
 
     def is_answer(self, body: Json) -> bool:
@@ -218,12 +218,12 @@ class Shape(ABC):
         return is_list(body.get(self.answer))
 
     def is_truncated(self, body: Json) -> bool:
-        """Whether an answer states that it was truncated; of several choices, whether one does."""
+        """Whether an answer, or one of its choices, states that it was truncated."""
         words = {word.lower() for word, stop in self.stops.items() if stop in _TRUNCATED}
         return any(as_text(each.get(self.stop)).lower() in words for each in self.choices(body))
 
     def mark_truncated(self, body: Json) -> None:
-        """Give an answer without a stop reason the one of a truncated answer."""
+        """If an answer has no stop reason, set that of a truncated answer. Changes `body`."""
         for choice in self.choices(body)[:1]:
             choice[self.stop] = choice.get(self.stop) or self.truncated
 
@@ -232,16 +232,16 @@ class Shape(ABC):
         """Return the visible text of an answer."""
 
     def normalized(self, value: object, key: str) -> object:
-        """Return a value of a message in the one form in which messages are compared.
+        """Return a value of a message in the form in which messages are compared.
 
-        `key`: the field that holds it. Its members are in that form already.
+        `key`: the value's field. The members of the value have that form already.
         """
         return value
 
     # --- tools ------------------------------------------------------------------------------------
 
     def parse_call(self, call: Json) -> ParsedCall:
-        """Return a tool call that is given as the answer's JSON; without a name if it is none."""
+        """Parse a tool call in the answer's JSON. If it is not a call, the result has no name."""
         function = self.function_of(call)
         call_id = as_text(call.get("call_id")) or as_text(call.get("id"))
         call_id = call_id or as_text(function.get("id"))
@@ -254,23 +254,23 @@ class Shape(ABC):
         return ParsedCall(call_id, as_text(function.get("name")), arguments, custom)
 
     def function_of(self, call: Json) -> Json:
-        """Return the object within a call that holds its name and arguments."""
+        """Return the object within a call that has its name and arguments."""
         return call
 
     @abstractmethod
     def result(self, call: ParsedCall, value: Any, *, failed: bool) -> Json:
-        """Return the message that gives one call its result."""
+        """Return a message with the result of one call."""
 
     def group_results(self, results: Sequence[Json]) -> list[Json]:
-        """Return results of one answer's calls as the format requires: in one message or many."""
+        """Return the results of one answer's calls in as many messages as the format requires."""
         return list(results)
 
     @abstractmethod
     def answered_calls(self, message: Json) -> set[str]:
-        """Return the ids of the calls that a message has results for; `#` for calls without one."""
+        """Return the ids of the calls for which a message has results; `#`: a call without id."""
 
     def calls_without_id(self, message: Json) -> list[ParsedCall]:
-        """Return the calls of an answer's message that the provider gave no id."""
+        """Return the calls of an answer's message to which the provider gave no id."""
         return []
 
     # --- SDKs and batch files ---------------------------------------------------------------------
@@ -278,7 +278,7 @@ class Shape(ABC):
     method: ClassVar[str] = ""
     """The dotted path of the SDK's method for requests, such as `messages.create`; `""`: none."""
     batch_request: ClassVar[str] = ""
-    """The field of a line of a batch API's file that holds the request; `""`: it has no batches."""
+    """The field with the request in a line of a batch API's file; `""`: there is no batch API."""
     batch_answer: ClassVar[tuple[str, ...]] = ()
     """The path of the answer in a line of a batch API's results."""
 
@@ -287,47 +287,47 @@ class Shape(ABC):
         return False
 
     def sdk_method(self, request: Mapping[str, Any], answer: object = None) -> str:
-        """Return the path of the SDK's method for a request; `answer`: what it has returned."""
+        """Return the path of the SDK's method for a request. `answer`: the method's result."""
         return self.method
 
     def sdk_arguments(self, client: Any, request: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments of the SDK's method; `request`: its keywords, or its JSON."""
+        """Return the arguments of the SDK's method. `request`: its keywords, or the JSON body."""
         return request
 
     def joined_message(self, chunks: Sequence[Any]) -> Any:
-        """Return a streamed message, which an SDK's chat has as an object per chunk, as one."""
+        """Join the objects that an SDK's chat has for a streamed message, one for each chunk."""
         return chunks[-1]
 
     def is_batch_line(self, line: Json, request: Json) -> bool:
-        """Whether a line of a file holds a request of this format, judged by its form."""
+        """Whether a line of a file is a request of this format, judged by its form."""
         return bool(self.batch_request) and self.batch_request in line and self.messages in request
 
     # --- gateways and telemetry -------------------------------------------------------------------
 
     upstream: ClassVar[str] = ""
-    """The name that the gateway's configuration has for providers of this format; `""`: none."""
+    """The name of this format's providers in the gateway's configuration; `""`: none."""
     server: ClassVar[str] = ""
     """The URL of the format's own provider."""
     server_path: ClassVar[str] = ""
-    """The path that the SDK's base URL has beyond that."""
+    """The path that the SDK's base URL has in addition to `server`."""
     key_header: ClassVar[bytes] = b"authorization"
-    """The header that carries the caller's API key."""
+    """The header with the caller's API key."""
     key_prefix: ClassVar[bytes] = b""
-    """What stands before the key in that header."""
+    """The bytes before the key in that header."""
     telemetry: ClassVar[str] = ""
-    """OpenTelemetry's name of the provider; `""`: the dialect's own name."""
+    """OpenTelemetry's name of the provider; `""`: the dialect's name."""
 
     def error(self, status: int, message: str) -> Json:
-        """Return the body of an error answer, from which the SDKs make their own exception."""
+        """Return the body of an error response from which the SDKs make their exception."""
         return plain_error(status, message)
 
     def error_event(self, error: Json) -> bytes:
-        """Return such a body as an event in mid-stream, at which the SDKs raise."""
+        """Return such a body as an event in a stream. The SDKs raise an exception at it."""
         return b"event: error\ndata: %b\n\n" % dumps(error)
 
 
 WORD = rb'"(?:\s|\\[nrt])*+(?:[^"\\\s]|\\[^nrt])'
-"""Matches the beginning of a JSON string up to its first character that is not blank."""
+"""Matches the beginning of a JSON string up to its first character that is not white space."""
 _TRUNCATED = frozenset({Stop.LENGTH, Stop.WINDOW})
 
 
@@ -348,7 +348,7 @@ def block_types(message: Mapping[str, Any]) -> set[str]:
 
 
 def without_empty(message: Json) -> Json:
-    """Return a message without the fields that say nothing."""
+    """Return a message without fields that are null or empty."""
     return {key: value for key, value in message.items() if value not in _EMPTY}
 
 
@@ -359,32 +359,33 @@ class Reader(Protocol):
     """Reads one attempt's stream as block events."""
 
     def events(self, frame: Frame) -> Sequence[Json]:
-        """Return one server-sent event, which is not empty, as block events; raises nothing."""
+        """Return a server-sent event, which is not empty, as block events. Must not raise."""
         ...
 
     def deltas(self, raw: bytes, index: object, *, text: bool) -> Iterator[tuple[Json, int]]:
-        """Yield the first events in `raw` while each is surely a delta of one block, and no more.
+        """Yield the first events in `raw` while each is certainly one delta of the block `index`.
 
-        With each delta comes its end in `raw`; anything may follow. `text`: text deltas only.
+        Yields each delta with its end in `raw`. Anything may follow there. `text`: yield only text
+        deltas.
         """
         return iter(())
 
     def joined(
         self, raw: bytes, index: object, chunks: Sequence[bytes] = ()
     ) -> tuple[Json, int] | None:
-        """Return many such deltas joined to one, and its end in `raw`; `None`: read one by one.
+        """Return many such deltas joined to one, with its end in `raw`; `None`: it cannot.
 
-        `chunks`: the pieces in which the bytes came, if known.
+        `chunks`: the pieces in which the bytes arrived, if known.
         """
         return None
 
     def eof(self) -> Sequence[Json]:
-        """Return the events that follow from the proper end of the bytes alone."""
+        """Return the events that follow because the bytes have ended properly."""
         return ()
 
 
 class PlainReader(Reader):
-    """A reader that recognizes text events by comparing them to one that it has parsed."""
+    """A reader that recognizes text events by comparing them with an event that it has parsed."""
 
     _plain: PlainEvents
 
@@ -398,35 +399,35 @@ class PlainReader(Reader):
 
 
 class FastPath(Protocol):
-    """Looks at the first attempt's bytes without parsing them. In doubt it returns `False`.
+    """Examines the first attempt's bytes without parsing them. If unsure, it returns `False`.
 
-    The methods here always do: they are right for a format without a fast path.
+    The methods here always return `False`, which is right for a format without a fast path.
     """
 
     blank: bytes = b"\n\n"
-    """The bytes that end an event as this format's servers write it."""
+    """The bytes that end an event of this format's servers."""
 
     def flows(self, chunk: bytes) -> bool:
-        """Whether a chunk is nothing but whole events of visible text."""
+        """Whether a chunk has nothing except complete events of visible text."""
         return False
 
     def skips(self, raw: bytearray, start: int, end: int, *, flowing: bool) -> bool:
-        """Whether the whole events in `raw[start:end]` need not be read.
+        """Whether the complete events in `raw[start:end]` need not be read.
 
-        `flowing`: text is being shown, and all events must be text. Otherwise all are held, and
-        none may end a block or the answer.
+        `flowing`: events are delivered at once, so all of them must be text. If not, events are
+        buffered, and none of them may end a block or the answer.
         """
         return False
 
 
 class Writer(Protocol):
-    """Writes one answer for the caller, as events or as a body; indices count its blocks.
+    """Writes one answer for the caller, as events or as a body. Indices count its blocks.
 
-    Methods that not every format needs have a default here, for writers that derive from this.
+    Methods that not every format needs have a default here.
     """
 
     def open(self, message: Json) -> bytes:
-        """Return the beginning of a stream; `message`: the reader's values for the whole answer."""
+        """Return the beginning of a stream. `message`: the reader's values for the answer."""
         return b""
 
     def start(self, index: int, block: Block) -> bytes:
@@ -442,23 +443,23 @@ class Writer(Protocol):
         return b""
 
     def other(self, event: Json) -> bytes:
-        """Return an event that is not a block event, such as a ping, to be passed on."""
+        """Return the bytes of an event that is not a block event, such as a ping."""
         return b""
 
     def resume(self, message: Json, blocks: Sequence[Block], shown: int) -> None:
-        """Continue the provider's stream: the caller has `shown` events of it, with `blocks`."""
+        """Continue the provider's stream. `shown` events of it were delivered, with `blocks`."""
         return
 
     def closing(self, blocks: Sequence[Block], delta: Json) -> bytes:
-        """Return the bytes that would end an open block and the answer here; changes nothing."""
+        """Return the bytes that would end an open block and the answer here. Changes nothing."""
         return self.end(blocks, delta, {})
 
     def end(self, blocks: Sequence[Block], delta: Json, usage: Json) -> bytes:
-        """Return the terminal events; `delta` has the stop reason in the provider's words."""
+        """Return the terminal events. `delta` has the stop reason in the provider's words."""
         ...
 
     def body(self, message: Json, blocks: Sequence[Block], delta: Json, usage: Json) -> Json:
-        """Return the whole answer as one JSON body."""
+        """Return the complete answer as one JSON body."""
         ...
 
 
@@ -466,11 +467,11 @@ class _NoFastPath(FastPath): ...
 
 
 class WireCodec(ABC):
-    """One wire format's answers, for one request.
+    """Reads and writes the answers of one wire format, for one request.
 
-    A format has to define how its answers are read and written, and its stop reasons. The other
-    methods make an answer that is not cut cheap, or are for what only some formats have; their
-    defaults are right for a format that does not define them.
+    A format must define how its answers are read and written, and its stop reasons. The other
+    methods save work for complete answers, or are for features that only some formats have. Their
+    defaults are right for a format without them.
     """
 
     ended: str
@@ -480,28 +481,28 @@ class WireCodec(ABC):
     truncated: str
     """The provider's stop reason for "output limit"."""
     stops: Mapping[str, Stop]
-    """The provider's stop reasons -> what they mean. `ended` and `called` may be left out. An
-    unknown reason means `Stop.OTHER`."""
+    """The provider's stop reasons -> their meaning. `ended` and `called` may be missing. An unknown
+    reason means `Stop.OTHER`."""
     speech: re.Pattern[bytes] | None = None
-    """Matches in a JSON answer that has visible text; it need not match in each. `None`: each
-    answer that ended normally is parsed."""
+    """If it matches in a JSON answer, the answer has visible text; it need not match in every such
+    answer. `None`: each answer that ended normally is parsed."""
     silent: frozenset[str] = THINKING
-    """Types of blocks that show the user nothing."""
+    """The types of blocks without anything visible for the user."""
     sends_back: bool = False
-    """A paused answer is continued by sending its content back, without a token."""
+    """Whether a paused answer is continued by sending its content back, without a token."""
     lasting: tuple[str, ...] = ()
-    """Fields at an answer's end that hold for the whole turn."""
+    """The fields at an answer's end that stay valid for the rest of the turn."""
     delta: bytes = b""
-    """The beginning of a delta's JSON, in a format that comes as AWS event streams too."""
+    """The beginning of a delta's JSON, in a format that is also sent in AWS event streams."""
     last: bytes = b""
-    """Bytes after the last event of a stream; `b""`: none."""
+    """The bytes after the last event of a stream; `b""`: none."""
     kinds: frozenset[str] = frozenset({TEXT, TOOL_CALL}) | THINKING
-    """Types of blocks with which an answer can be continued."""
+    """The types of blocks with which an answer can be continued."""
     served: frozenset[str] = frozenset()
-    """Types of items that the provider runs itself. The same request runs them again, but the
-    caller is shown each once."""
+    """The types of items that the provider runs itself. If a request is resent, they run again, but
+    the caller gets each only once."""
     live: frozenset[str] = frozenset()
-    """The types in `served` that report their progress: they are shown as they come, like text."""
+    """The types in `served` that report their progress. They are delivered as they arrive."""
 
     # --- what every format defines ---------------------------------------------------------------
 
@@ -513,30 +514,34 @@ class WireCodec(ABC):
 
     @abstractmethod
     def to_events(self, body: Json) -> Iterable[Json]:
-        """Return a JSON body as the block events of the same answer streamed."""
+        """Return a JSON body as the block events that a stream of the same answer would have."""
 
     @abstractmethod
     def read_usage(self, usage: Json) -> Usage | None:
-        """Return the provider's counts in the engine's words; `None` when it gave none."""
+        """Return the provider's token counts as a `Usage`; `None`: it sent none."""
 
     @abstractmethod
     def write_usage(self, native: Json, usage: Usage | None) -> Json:
-        """Return the provider's usage object with our counts; other fields stay as they came."""
+        """Return the provider's usage object with our counts. Its other fields do not change."""
 
     def add_usage(self, native: Json, later: Json) -> Json:
-        """Return a turn's usage object with a later attempt's added, except for our counts."""
+        """Return a turn's usage object joined with a later attempt's, except the counts.
+
+        `write_usage` sets the counts.
+        """
         return native or dict(later)
 
     @abstractmethod
     def wire(self, block: Block) -> Json:
-        """Return a block as one JSON value, as a later request may carry it."""
+        """Return a block as one JSON value, in the form for a later request."""
 
     # --- what a format may define ----------------------------------------------------------------
 
     def stop_of(self, reason: str | None, *, closed: bool) -> Stop:
-        """Return what a stop reason means, in capitals or not.
+        """Return the meaning of a stop reason, in upper or lower case.
 
-        `closed`: the answer's terminal event came; then an answer without a reason ended normally.
+        `closed`: whether the answer's terminal event arrived. If so, an answer without a reason
+        ended normally.
         """
         if reason is None:
             return Stop.END if closed else Stop.DROPPED
@@ -548,23 +553,23 @@ class WireCodec(ABC):
         return Stop.OTHER
 
     def ending(self, segment: Segment) -> Stop:
-        """Return why an answer ended that was read into `segment`."""
+        """Return why the answer in `segment` ended."""
         return self.stop_of(segment.reason, closed=segment.stopped)
 
     def note(self, delta: Json) -> str:
-        """Return what the provider wrote about an answer's end, from its last event's `delta`."""
+        """Return the provider's message about an answer's end, from its last event's `delta`."""
         return ""
 
     def speaks(self, body: bytes | bytearray) -> bool:
-        """Whether a JSON answer surely has more than thinking, without parsing it."""
+        """Whether a JSON answer certainly has more than thinking. The body is not parsed."""
         return self.speech is not None and self.speech.search(body) is not None
 
     def identity(self, message: Json) -> str:
-        """Return the answer's own id, from its opening; `""`: it has none."""
+        """Return the answer's id, from its opening; `""`: it has none."""
         return as_text(message.get("id"))
 
     def carries(self, block: Block, blocks: Sequence[Block]) -> bool:
-        """Whether a later request may carry this block; `blocks`: all of its attempt."""
+        """Whether a later request may have this block. `blocks`: all blocks of its attempt."""
         return self.knows(block.kind)
 
     def knows(self, kind: str) -> bool:
@@ -576,15 +581,21 @@ class WireCodec(ABC):
         return call.arguments
 
     def arrived(self, call: Block) -> str | None:
-        """Return the argument text of a cut call up to the cut; `None`: it is unknown."""
+        """Return the part of a truncated call's argument text that arrived; `None`: unknown."""
         return call.arguments if call.free or not call.may_be_parsed else None
 
     def rest_of(self, call: Block, arrived: str, arguments: str) -> list[Json]:
-        """Return the deltas that a call lacks whose `arguments` have come as far as `arrived`."""
+        """Return the deltas that are missing in a call.
+
+        `arrived`: the argument text that arrived. `arguments`: the complete argument text.
+        """
         return [{"type": "input_json_delta", "partial_json": arguments[len(arrived) :]}]
 
     def goes_on(self, call: Block, text: str) -> list[Json]:
-        """Return the deltas that add `text` to the string a call broke off in; `[]`: hold it."""
+        """Return the deltas that add `text` to the string in which a call was truncated.
+
+        `[]`: the text must be buffered until the call is complete.
+        """
         written = text if call.free else dumps(text).decode()[1:-1]
         return [{"type": "input_json_delta", "partial_json": written}]
 
@@ -593,11 +604,11 @@ class WireCodec(ABC):
         return _NoFastPath()
 
     def quick_body(self, body: bytes | bytearray) -> AttemptResult | None:
-        """Return how a JSON answer ended, without parsing it; `None`: it has to be parsed."""
+        """Return how a JSON answer ended, without parsing it; `None`: it must be parsed."""
         return None
 
     def quick_result(self, body: bytes | bytearray, reason: str | None) -> AttemptResult:
-        """Return how a JSON answer with this one stop reason ended; its text is not read."""
+        """Return how a JSON answer with this stop reason ended. The body is not parsed."""
         return AttemptResult(
             stop=self.stop_of(reason, closed=True),
             raw=reason,
@@ -607,5 +618,5 @@ class WireCodec(ABC):
         )
 
     def quick_calls(self, raw: bytearray, sketch: Segment) -> ToolCallState:
-        """Return how the calls of an ended stream look; `CUT`: it has to be read in full."""
+        """Return the state of the calls in a stream that has ended; `CUT`: read it fully."""
         return ToolCallState.CUT if sketch.calls else ToolCallState.NONE

@@ -1,7 +1,7 @@
-"""How a format is spoken through its SDK, for commands that call a model.
+"""How commands call a model in a format, through the format's SDK.
 
-A format's folder has a `DRIVER` in `sdk.py`; `Dialect.driver` imports it when a command needs it.
-No SDK is imported here.
+A format's folder has a `DRIVER` in `sdk.py`. `Dialect.driver` imports it if a command needs it.
+This module imports no SDK.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ SCHEMA = {"type": "object", "properties": _FIELDS, "required": [*_FIELDS]}
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a model is asked, independent of the format."""
+    """A request to a model, independent of the format."""
 
     model: str
     text: str
     limit: int
-    """Output limit, in tokens."""
+    """The output limit in tokens."""
     system: str | None = None
     tool: bool = False
     """Whether it may call `Write`."""
@@ -35,25 +35,25 @@ class Prompt:
 
 @dataclass(frozen=True)
 class OnDelta:
-    """Callbacks for the deltas of an answer: visible text, and raw arguments of calls."""
+    """Callbacks for the deltas of an answer: for visible text, and for raw arguments of calls."""
 
     text: Callable[[str], None]
     arguments: Callable[[str], None] = lambda _: None
 
 
 CallArguments: TypeAlias = Mapping[str, Any] | str
-"""The arguments of a call: a mapping, or raw JSON text where the SDK does not read it."""
+"""The arguments of a call: a mapping, or raw JSON text if the SDK does not parse it."""
 
 
 class End(NamedTuple):
-    """The stop reason of an answer, in the format's own word, and the arguments of its calls."""
+    """The stop reason of an answer in the format's word, and the arguments of its calls."""
 
     stop: str | None
     calls: Sequence[CallArguments] = ()
 
 
 class AnswerFailedError(Exception):
-    """The stream held an error that the SDK does not raise; `body` is that error."""
+    """Raised if a stream has an error that the SDK does not raise; `body` is that error."""
 
     def __init__(self, body: Mapping[str, Any]) -> None:
         super().__init__()
@@ -63,17 +63,17 @@ class AnswerFailedError(Exception):
 def make_client(
     module: ModuleType, name: str, base_url: str | None, options: Mapping[str, Any]
 ) -> Any:
-    """Make a client of an SDK whose options are those of its class."""
+    """Make a client of an SDK; `options` are keywords of the client's class."""
     return getattr(module, name)(base_url=base_url, **options)
 
 
 def sample_client(sdk: SdkFacts, url: str) -> str:
-    """Return Python that makes a client of the simulator at `url`."""
+    """Return Python code that makes a client for the simulator at `url`."""
     return f'{sdk.module}.{sdk.client}(base_url="{url}{sdk.path}", api_key="any")'
 
 
 def simulated_options(http: httpx2.Client) -> dict[str, Any]:
-    """Return the options of a client of the simulator that sends through `http`."""
+    """Return the options of a client for the simulator that sends through `http`."""
     return {"api_key": "simulated", "max_retries": 0, "http_client": http}
 
 
@@ -89,40 +89,40 @@ class SdkFacts:
     client: str
     """The class of its client."""
     keys: tuple[str, ...]
-    """Environment variables that hold a key; the first one is the one to set."""
+    """The environment variables that may contain a key. Messages tell the user to set the first."""
     base_url: str
-    """Environment variable that names another server."""
+    """The environment variable with the URL of another server."""
     own_errors: tuple[str, ...]
-    """The bases of its errors, as `module:name`."""
+    """The base classes of its errors, as `module:name`."""
     server: str
-    """The server that it calls by default."""
+    """The URL of the server that it calls by default."""
     path: str = ""
     """The path of its base URL."""
     credentials: tuple[str, ...] = ()
-    """Attributes of the client, one of which is set if it found a key; `()`: without a key, making
-    the client fails."""
+    """Attributes of the client, one of which is set if it found a key; `()`: the client cannot be
+    made without a key."""
     make: Callable[[ModuleType, str, str | None, Mapping[str, Any]], Any] = make_client
-    """Makes a client of a module and a class, with a base URL and options."""
+    """Makes a client from a module, the name of a class, a base URL and options."""
     simulated_options: Callable[[httpx2.Client], dict[str, Any]] = simulated_options
-    """Returns the options of a client of the simulator."""
+    """Returns the options of a client for the simulator."""
     shown: Callable[[SdkFacts, str], str] = sample_client
-    """Returns Python that makes a client of the simulator."""
+    """Returns Python code that makes a client for the simulator."""
 
 
 @dataclass(frozen=True)
 class SdkDriver:
-    """One wire format as its SDK speaks it."""
+    """How commands call a model in one wire format, through its SDK."""
 
     name: str
     """The name of its dialect."""
     title: str
     sdk: SdkFacts
     model: str
-    """The model to call when none is named."""
+    """The model that is called by default."""
     prefixes: tuple[str, ...]
-    """Beginnings of the names of models that are called in this format."""
+    """The beginnings of the names of models that are called in this format."""
     stop_name: str
-    """What the format calls its stop reason."""
+    """The format's name for its stop reason."""
     ends: tuple[str, ...]
     """The stop reasons of a complete answer."""
     called: str
@@ -130,16 +130,17 @@ class SdkDriver:
     body: Callable[[Prompt], dict[str, Any]]
     """Returns the arguments of the SDK's method for a prompt."""
     stream: Callable[[Any, Prompt, OnDelta], End]
-    """Sends a prompt by a client of the SDK, passes on each delta, returns how it ended."""
+    """Sends a prompt by a client of the SDK, calls `OnDelta` for each delta, returns the end."""
     method: str = ""
-    """The attribute of the client that speaks it, as shown to users."""
+    """The attribute of the client that has the format's methods, for messages to users."""
     sends_truncated_calls: bool = True
-    """Whether a call that is truncated arrives with the arguments up to there."""
+    """Whether a truncated call arrives, with the arguments up to the truncation."""
     agent: str = ""
     """A program that `demo --kill` kills: an agent with a journal and a tool; `""`: there is none.
 
-    Its arguments: the server's URL, the journal, the model, the limit, and two files to write, the
-    answer and the ids of the calls that it ran. Each line that it prints is a JSON object.
+    Its arguments are the server's URL, the journal, the model, the limit, and two files that it
+    writes: the answer, and the ids of the calls that it ran. Each line of its output is a JSON
+    object.
     """
     rank: int = 0
-    """The format's place in lists. Of two that can call a model, the first is used."""
+    """The format's place in lists. If two formats can call a model, the first is used."""

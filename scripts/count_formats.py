@@ -30,6 +30,7 @@ KEYS = frozenset(
     | {"choices", "finish_reason", "tool_calls", "tool_call_id", "max_completion_tokens"}
     | {"candidates", "contents", "functionCall", "functionResponse", "finishReason", "parts"}
     | {"thoughtSignature", "generationConfig", "maxOutputTokens", "usageMetadata"}
+    | {"inlineData", "fileData", "file_url"}
     | {"previous_response_id", "function_call_output", "incomplete_details", "max_output_tokens"}
     | {"x-api-key", "x-goog-api-key", "messages.create", "responses.create"}
 )

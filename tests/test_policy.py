@@ -280,6 +280,22 @@ CASES: dict[str, tuple[Look, object, object, object]] = {
         2,
     ),
     "resend_failed": (turn([end(Text("")), end()], posts), 2, False, 1),
+    "refused": (
+        turn([end()], lambda _, sim: body_of(sim.posts[0]).get("fallbacks")),
+        None,
+        "fallback",
+        "default",
+    ),
+    "stop_repetition": (
+        turn(
+            [cut(Text("The sea is calm.\n" * 300)), end()],
+            lambda ran, _: "The sea" in ran.text,
+            max_tokens=9_000,
+        ),
+        False,
+        True,
+        True,
+    ),
     "stall": (listens, True, "off", False),
     "stream_bodies": (
         turn([end()], lambda _, sim: body_of(sim.posts[0]).get("stream"), max_tokens=20_000),

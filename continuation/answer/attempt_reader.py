@@ -123,7 +123,7 @@ class AttemptReader:
                     client.show()
                     if block is not None and gate.flowing and client.run is block:
                         self.steady = index, block, True
-                self._over = segment.stopped or segment.error is not None
+                self._over = segment.stopped or segment.error is not None or gate.runs_away
             elif block is not None:  # all its deltas are buffered
                 self.steady = index, block, False
         return self._over

@@ -120,7 +120,7 @@ class FirstStream:
                 return shown + alive + self._read(self.frames(self._replay.raw, start))
             if "message_stop" in kinds:
                 raise Enough(shown, self.result_by_labels())
-            if "error" in kinds:
+            if "error" in kinds or self._gate.runs_away:
                 raise Enough(shown)
         return shown
 

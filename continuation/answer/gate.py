@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from continuation.policy import Policy
+from continuation.seams.repetition import Repetition
 from continuation.types import Json
 from continuation.wire.blocks import TEXT, THINKING, TOOL_CALL
 from continuation.wire.json_values import as_json, as_text
@@ -17,7 +20,8 @@ class Gate:
     Text is delivered as it arrives, and so are the items in a codec's `live`. Everything else is
     buffered until one of these follows it, so that it can still be dropped: a thinking block may be
     truncated before its signature, and a function call before its last brace. Once a call has
-    begun, everything is buffered until the end of the message.
+    begun, everything is buffered until the end of the message. Text that repeats its own end is
+    buffered too, if the policy `stop_repetition` may end the attempt there.
     """
 
     def __init__(
@@ -27,11 +31,18 @@ class Gate:
         *,
         hold_calls: bool = False,
         streamed: bool = True,
+        allows: Callable[[str], float] | None = None,
     ) -> None:
         """Begin. `live`: types of blocks to deliver as they arrive, if the answer is `streamed`.
 
-        `hold_calls`: buffer calls even if the policy delivers them live.
+        `hold_calls`: buffer calls even if the policy delivers them live. `allows` returns how many
+        copies of a repeated text the request asks for; `None`: repetitions are not looked for.
         """
+        self._allows = allows
+        self.repetition: Repetition | None = None
+        """Follows the open text; `None`: the open block is not followed."""
+        self._speaks = False
+        """Whether the text that is followed has more than white space."""
         self._live = live if streamed else frozenset[str]()
         self._runs = False
         """Whether the open block has one of these types. Its end is then delivered too."""
@@ -51,6 +62,8 @@ class Gate:
         """Process the next event; return whether it and everything before it may be delivered."""
         kind = event.get("type")
         if kind == "content_block_delta":
+            if self.repetition is not None:
+                return self._follow(self.repetition, as_json(event.get("delta")))
             if not self.blind and as_text(as_json(event.get("delta")).get("text")).strip():
                 self.flowing = self.blind = True
             return self.flowing
@@ -64,6 +77,11 @@ class Gate:
             self._calls, self._begun = self._calls or (call and not call_flows), True
             self.flowing = live and not self._calls
             self.behind = call and self.flowing and self._completes
+            follows = block == TEXT and not self._calls
+            self.repetition = Repetition(self._allows) if follows and self._allows else None
+            self._speaks = False
+            if self.repetition is not None:
+                self._follow(self.repetition, as_json(event.get("content_block")))
             self.blind = not self.behind and (self.flowing or self._calls or block != TEXT)
             return self.flowing
         if kind == "content_block_stop":
@@ -77,3 +95,15 @@ class Gate:
             return False
         # A second `message_start`, as in spliced streams, delivers nothing that is buffered.
         return self.flowing or (kind == "message_start" and not self._begun)
+
+    def _follow(self, repetition: Repetition, part: Json) -> bool:
+        """Process a part of a text that may run away; return whether it may be delivered."""
+        piece = as_text(part.get("text"))
+        repetition.feed(piece)
+        self._speaks = self._speaks or bool(piece.strip())
+        return self._speaks and not repetition.holds
+
+    @property
+    def runs_away(self) -> bool:
+        """Whether the open text repeats itself for so long that the attempt should end."""
+        return self.repetition is not None and self.repetition.runs_away

@@ -9,6 +9,7 @@ owns what was delivered. The codec translates bytes to events and back.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from continuation.answer.attempt_reader import AttemptReader
@@ -17,6 +18,7 @@ from continuation.answer.first_stream import FirstFramed, FirstStream
 from continuation.answer.gate import Gate
 from continuation.policy import Policy
 from continuation.providers.contract import Feed, Shape, WireCodec
+from continuation.seams.repetition import runaway
 from continuation.seams.seam import Verdict
 from continuation.seams.text import says_the_same
 from continuation.types import (
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
     from continuation.answer.call_completion import CallCompletion
 
 
+_BROKE_OFF = frozenset({Stop.LENGTH, Stop.DROPPED, Stop.REPETITION})
+
+
 class MessageBuilder:
     """One model turn, built from one attempt after another."""
 
@@ -56,6 +61,9 @@ class MessageBuilder:
         )
         self._segment = Segment()
         self._attempt = AttemptReader(codec.reader(), self._segment, Gate(policy), self._client)
+        self.allows: Callable[[str], float] | None = None
+        """Returns how many copies of a repeated text the request asks for; `None`: a repetition
+        does not end an attempt."""
         self._length_before = 0
         """Characters of visible text that the turn had before the current attempt."""
         self._usage: Json = {}
@@ -79,7 +87,9 @@ class MessageBuilder:
             return lambda chunk: b""  # a JSON body is buffered until it is complete
         replay.last = self._codec.last
         kind = FirstFramed if head.framed else FirstStream
-        self._first = kind(self._codec, replay, Gate(self._policy, self._codec.live))
+        self._first = kind(
+            self._codec, replay, Gate(self._policy, self._codec.live, allows=self.allows)
+        )
         return self._first.feed
 
     def gather(self, head: Head) -> Feed:
@@ -125,7 +135,13 @@ class MessageBuilder:
         if mode is not Mode.NATIVE_CONTINUATION:
             held = bool(client.joined.live_calls)
             live = self._codec.live
-            gate = Gate(self._policy, live, hold_calls=held, streamed=client.streamed)
+            gate = Gate(
+                self._policy,
+                live,
+                hold_calls=held,
+                streamed=client.streamed,
+                allows=self.allows,
+            )
         self._attempt = AttemptReader(self._codec.reader(), self._segment, gate, client)
 
     def prepare_recovery(self) -> None:
@@ -149,8 +165,10 @@ class MessageBuilder:
         if self._first is not None:
             return self._first.result_by_labels()
         raw = self._replay.raw
-        # A body may be empty despite a normal stop reason; then it has to be read.
-        return self._codec.quick_body(raw) if error is None and self._codec.speaks(raw) else None
+        # Despite a normal stop reason, a body may be empty or torn. Then it has to be read.
+        if error is not None or not self._codec.speaks(raw) or not _looks_whole(raw):
+            return None
+        return self._codec.quick_body(raw)
 
     def end(self, error: BaseException | None = None) -> AttemptResult:
         """Read the end of the attempt's bytes; return its result. `error`: why they broke off."""
@@ -178,9 +196,9 @@ class MessageBuilder:
                 self._read_body(self._attempt.buffer)
             except ValueError:  # half a body, equal to a drop; or a stream with another type
                 self._attempt.finish(ended=error is None)
-        client, stop = self._client, self._ending
+        client, stop = self._client, self._without_copies(self._ending)
         # A complete first answer may still be delivered unchanged.
-        whole = self._plan.mode is Mode.FIRST and stop not in {Stop.LENGTH, Stop.DROPPED}
+        whole = self._plan.mode is Mode.FIRST and stop not in _BROKE_OFF
         self._held_events = [] if whole else passed_on
         if (client.joined.adds or client.blocks) and not whole:
             client.flush_held()
@@ -191,6 +209,20 @@ class MessageBuilder:
             client.place_annotations()
             self._remember()
         return self._result(stop, error)
+
+    def _without_copies(self, stop: Stop) -> Stop:
+        """Remove the copies with which the text runs away; return how the attempt ended then."""
+        blocks = self._segment.blocks
+        last = blocks[-1] if blocks else None
+        if self.allows is None or last is None or last.kind != TEXT or last.closed:
+            return stop
+        if stop not in _BROKE_OFF:
+            return stop
+        length = runaway(last.text, self.allows, last.shown_characters)
+        if length is None:
+            return stop
+        self._segment.removed = last.cut_text(length)
+        return Stop.REPETITION
 
     def _broken_body(self, error: BaseException | None) -> AttemptResult | None:
         """Read the first attempt as a body; return its result if it cannot be read."""
@@ -348,8 +380,8 @@ class MessageBuilder:
         """Whether a part of the current attempt has arrived but is not delivered yet."""
         if self._plan.mode is Mode.FIRST:
             return self._replay.sent < len(self._replay.raw)
-        gate = self._attempt.gate
-        return gate.blind and not gate.flowing
+        gate, repetition = self._attempt.gate, self._attempt.gate.repetition
+        return (gate.blind and not gate.flowing) or (repetition is not None and repetition.holds)
 
     @property
     def open_text(self) -> str:
@@ -436,6 +468,7 @@ class MessageBuilder:
         """Return a builder for an answer that begins again. This one does not change."""
         other: MessageBuilder = type(self)(self._codec, self._policy)
         other._replay, other._client, other._usage = self._replay, self._client.fork(), self._usage
+        other.allows = self.allows
         return other
 
     # --- a call that is completed ------------------------------------------------------------
@@ -504,3 +537,9 @@ class MessageBuilder:
             delta.pop("stop_sequence", None)
         self.stop = as_text(delta.get("stop_reason")) or None
         return self._client.end(delta, codec.write_usage(self._usage, usage))
+
+
+def _looks_whole(body: bytearray) -> bool:
+    """Whether a JSON body ends like one and closes what it opens; braces in texts count too."""
+    ends = body[-8:].rstrip().endswith((b"}", b"]"))
+    return ends and body.count(b"{") == body.count(b"}")

@@ -1,1 +1,1 @@
-"""Attaches to HTTP clients and SDK clients: the only room that knows httpx2 and the SDKs."""
+"""Attaches turns to HTTP clients and SDK clients. No other room knows httpx2 and the SDKs."""

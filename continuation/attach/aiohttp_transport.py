@@ -1,8 +1,8 @@
-"""An httpx2 transport over aiohttp: for many streams at once.
+"""An httpx2 transport over aiohttp, for many simultaneous streams.
 
-httpx2's own transport costs two to three times as much for an event that comes alone, and its pool
-looks at every open connection for each request
-(design/decisions/0020-gateway-transport.md).
+httpx2's own transport needs two to three times as much CPU for an event that arrives alone. Its
+pool also looks at every open connection for each request. See
+design/decisions/0020-gateway-transport.md.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import yarl
 from multidict import CIMultiDict
 
 _AUTO = ("accept", "accept-encoding", "content-type", "user-agent")
-"""Headers that aiohttp would add to a request that has none of them."""
+"""Headers that aiohttp would add to a request that does not have them."""
 _LARGE = 1 << 20
 """A request body larger than this, in bytes, is written in pieces of this size."""
 _LONGEST = 1 << 16
@@ -55,19 +55,19 @@ def environment_proxy(url: httpx2.URL) -> str | None:
 
 
 class AiohttpTransport(httpx2.AsyncBaseTransport):
-    """Sends requests as they are: no header added, nothing decoded, no redirect followed.
+    """Sends requests unchanged: it adds no header, decodes nothing and follows no redirect.
 
-    Certificates are checked as httpx2 checks them, `SSL_CERT_FILE` included. The extension `target`
-    of a request is the path and query to send, byte for byte. The transport's connections belong
-    to the event loop in which the first request was sent.
+    It checks certificates as httpx2 does, with `SSL_CERT_FILE`. If a request has the extension
+    `target`, its bytes are sent as the path and query. The transport's connections belong to the
+    event loop in which the first request was sent.
     """
 
     def __init__(self, proxy: str | None = None) -> None:
-        """Set the proxy: `proxy` is the URL of an HTTP proxy for all requests."""
+        """Make a transport; `proxy` is the URL of an HTTP proxy for all requests."""
         self._proxy = proxy
         self._session: aiohttp.ClientSession | None = None
         self._other: httpx2.AsyncHTTPTransport | None = None
-        """Sends what aiohttp would change: headers whose values are not UTF-8."""
+        """Sends the requests that aiohttp would change: those with headers that are not UTF-8."""
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None or self._session.closed:
@@ -131,7 +131,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
 
 
 class _Connection:
-    """A response's connection, as far as the shells use httpcore's."""
+    """A response's connection, with the methods of httpcore's stream that the shells use."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
@@ -141,7 +141,10 @@ class _Connection:
         return self if info == "socket" else None
 
     def shutdown(self, how: int) -> None:
-        """Close the connection, from any thread: uvloop's sockets have no `shutdown`."""
+        """Close the connection, from any thread.
+
+        The shells call `shutdown` of a connection's socket. uvloop's sockets do not have it.
+        """
         self._loop.call_soon_threadsafe(self._response.close)
 
 
@@ -156,7 +159,7 @@ async def _pieces(data: bytes) -> AsyncIterator[bytes]:
 
 
 class _Body(httpx2.AsyncByteStream):
-    """A response's bytes as they arrive: each chunk is all that has been received."""
+    """A response's bytes as they arrive. Each chunk is everything received since the last one."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
@@ -168,5 +171,5 @@ class _Body(httpx2.AsyncByteStream):
                 yield chunk
 
     async def aclose(self) -> None:
-        # After a body that was read to its end this leaves the connection in the pool.
+        # If the body was read to its end, the connection stays in the pool.
         self._response.close()

@@ -1,7 +1,7 @@
-"""Makes SDK clients send through healing HTTP clients. The public functions are in `doors.py`.
+"""Makes SDK clients send through a `HealingClient`. The public functions are in `doors.py`.
 
-Clients of `anthropic` and `openai` are copied, here; those of `google-genai` are changed in place,
-in `google.py`.
+This module copies clients of `anthropic` and `openai`. `google.py` changes clients of
+`google-genai` in place.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def wrapped(client: ClientT, healing: Healing) -> ClientT:
-    """Return an SDK client that sends through healing HTTP clients; see `doors.wrap`."""
+    """Return an SDK client that sends through `HealingClient`s; see `doors.wrap`.
+
+    Raises `TypeError` if the client is not supported.
+    """
     try:
         for package, attach in _ATTACH.items():
             if classes(client, package):
@@ -65,7 +68,10 @@ def wrapped(client: ClientT, healing: Healing) -> ClientT:
 
 
 def standing_for(client: HttpT | None, kind: type[HttpT], healing: Healing) -> HttpT:
-    """Return a healing HTTP client; see `doors.http_client`."""
+    """Return a `HealingClient` for an HTTP client; see `doors.http_client`.
+
+    Raises `TypeError` if `client` is not of the class `kind`.
+    """
     if client is None:
         return cast("HttpT", healing.client(kind(**_DEFAULTS), owned=True))
     if not isinstance(client, kind):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -77,13 +83,13 @@ def standing_for(client: HttpT | None, kind: type[HttpT], healing: Healing) -> H
 
 
 def _copied(client: Any, healing: Healing) -> Any:
-    """Copy a client of `anthropic` or `openai`, with a healing client as its HTTP client."""
+    """Copy a client of `anthropic` or `openai`, with a `HealingClient` as its HTTP client."""
     inner = getattr(client, "_client", None)
     if healing.is_healing(inner):
         return client
     ours = healing.client(inner)
     options: dict[str, Any] = {}
-    if getattr(client, "_strict_response_validation", False):  # the SDKs' `copy` forgets it
+    if getattr(client, "_strict_response_validation", False):  # the SDKs' `copy` does not copy it
         options["_extra_kwargs"] = {"_strict_response_validation": True}
     try:
         copy = client.copy(http_client=ours, **options)
@@ -116,10 +122,10 @@ def _anthropic(client: Any, healing: Healing) -> Any:
 
 
 def _keep_credentials_open(client: Any) -> None:
-    """Make `close` of a copied client leave open the credentials that it shares.
+    """Make `close` of a copied client close its HTTP client but not its credentials.
 
-    The SDK's `close` closes its HTTP client and then its credentials, which still belong to the
-    client that was copied. A copy of the copy shares them too, unless it is given others.
+    The SDK's `close` closes both. The copy shares the credentials with the client that was copied,
+    which may still need them. A copy of the copy shares them too, unless it is given others.
     """
 
     def on_copy(other: Any, given: dict[str, Any]) -> None:

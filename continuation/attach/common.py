@@ -1,4 +1,4 @@
-"""What attaching to a client needs in common for all SDKs: HTTP clients, version checks."""
+"""What all SDKs need to attach to a client: healing HTTP clients, and checks of versions."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class Unsupported(Exception):  # noqa: N818 - its text is the reason, in words f
     """Raised for a client that cannot be wrapped without a change in its behaviour."""
 
     no_client = False
-    """Whether it is no client at all, but something else of an SDK."""
+    """Whether the object is not a client, but another object of an SDK."""
 
 
 class NoClient(Unsupported):
-    """Raised for something else of an SDK than a client."""
+    """Raised for an object of an SDK that is not a client."""
 
     no_client = True
 
 
 class Healing:
-    """Makes the healing HTTP clients of one call of `wrap`; all of them share one engine."""
+    """Makes the `HealingClient`s of one call of `wrap`; they share one engine."""
 
     def __init__(
         self,
@@ -69,7 +69,10 @@ class Healing:
 
     @cached_property
     def engine(self) -> Engine:
-        """The engine, made when first used: a client that is refused or healing needs none."""
+        """The engine, made at its first use: a client that is refused or wrapped needs none.
+
+        Raises what `config.load` raises, and an error for an invalid key.
+        """
         config = load(self._config)
         if self._keys:
             for key, value in self._keys.items():
@@ -81,15 +84,17 @@ class Healing:
         return engine
 
     def is_healing(self, client: object) -> bool:
-        """Whether a client is a healing one already, and this call of `wrap` sets nothing new."""
+        """Whether a client is a `HealingClient` already, and this call of `wrap` sets nothing."""
         given = self._config, self._on_event, self._journal
         nothing_new = given == (None, None, None) and not self._keys
         return nothing_new and isinstance(client, (HealingClient, AsyncHealingClient))
 
     def client(self, client: Any, *, owned: bool = False) -> HealingClient | AsyncHealingClient:
-        """Return a healing client that stands for `client`, or for the client it stands for.
+        """Return a `HealingClient` for an HTTP client of httpx2.
 
-        `owned`: closing it closes `client` too. Raises `Unsupported` if it is none of httpx2's.
+        If `client` is a `HealingClient` already, the result stands for the same client as it does.
+        `owned`: closing the result closes `client` too. Raises `Unsupported` if `client` is not one
+        of httpx2's.
         """
         if isinstance(client, (HealingClient, AsyncHealingClient)):
             client = client.origin
@@ -108,8 +113,9 @@ def check_client(
 ) -> None:
     """Raise `Unsupported` if a client's class is not supported, or its SDK is too old.
 
-    `oldest`: the first supported major version. `served`: names of the supported classes.
-    `refused`: reasons, by the name of the class. Class names are without a leading `Async`.
+    `oldest`: the first supported major version. `served`: the names of the supported classes.
+    `refused`: names of classes that are not supported, with the reasons. Leave out a leading
+    `Async` of class names.
     """
     version = str(getattr(sys.modules.get(package), "__version__", ""))
     major = re.match(r"\d+", version)
@@ -124,13 +130,13 @@ def check_client(
 
 
 def name_of(thing: object) -> str:
-    """Return the full name of a class, or of the class of a thing."""
+    """Return the full name of a class, or of an object's class."""
     kind = thing if isinstance(thing, type) else type(thing)
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def classes(client: object, package: str) -> set[str]:
-    """Return the names of the classes of a package that a client is an instance of."""
+    """Return the names of a package's classes of which a client is an instance."""
     return {kind.__name__ for kind in type(client).__mro__ if within(kind.__module__, package)}
 
 
@@ -140,6 +146,6 @@ def within(module: str, package: str) -> bool:
 
 
 def owner_of(client: object, method: str) -> str:
-    """Return the module of the class that defines a client's method; `""`: none defines it."""
+    """Return the module of the class that defines a client's method, or `""` if none does."""
     bases = type(client).__mro__
     return next((base.__module__ for base in bases if method in vars(base)), "")

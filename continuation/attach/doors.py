@@ -1,7 +1,7 @@
 """The public functions that attach to a client: `wrap`, `http_client`, `finish` and their twins.
 
-What they need, the HTTP layer above all, is imported when one of them is called, so that `import
-continuation` costs next to nothing.
+Each function imports what it needs when it is called. So `import continuation` does not load the
+HTTP layer, and takes little time.
 """
 
 from __future__ import annotations
@@ -43,34 +43,41 @@ def wrap(
     journal: Keeper | None = None,
     **keys: Unpack[PolicyKeys],
 ) -> ClientT:
-    """Return a client like `client` whose truncated answers are made whole.
+    """Return a client like `client` that completes truncated answers.
 
-    A client of `anthropic` or `openai` is copied: the result is of the same type and shares the
-    HTTP client, and so connections, proxies, auth, hooks and limits; `client` itself is not
-    changed. Closing the result closes the streams it opened and nothing of `client`. Methods that
-    were patched on `client` itself, as some tracers do, are not copied: wrap first, then trace.
+    A client of `anthropic` or `openai` is copied. The copy has the same type and uses the same HTTP
+    client, so it shares connections, proxies, auth, hooks and limits. `client` itself is not
+    changed. Closing the copy closes the streams that it opened, and nothing of `client`. Methods
+    that were patched on `client`, as some tracers do, are not copied: wrap first, then trace.
 
-    A `google.genai.Client` cannot be copied. It is changed in place and returned: its inner
-    client's two HTTP clients are replaced by healing ones that stand for them; it, its `aio` and
-    their `models` become subclasses of the same names, so that a streamed chat records each answer
-    as one model turn; and, where aiohttp is installed, its asynchronous requests no longer go
-    through aiohttp but through the SDK's own HTTP client, where a timeout still bounds a call from
-    beginning to end. Closing works as before.
+    A `google.genai.Client` cannot be copied, so it is changed in place and returned:
 
-    Wrapping a wrapped client gives it the new `config`, `on_event` and keys, or returns it as it is
-    when there are none. WebSockets (realtime, live) do not use the HTTP client and are not healed.
+    - Two HTTP clients that complete answers replace those of its inner client, and send through
+      them.
+    - The client, its `aio` and the `models` of both become subclasses of the same names. So a
+      streamed chat records each answer as one message of the model.
+    - If aiohttp is installed, asynchronous requests no longer use it. They use the SDK's own HTTP
+      client; a timeout still bounds a call from beginning to end.
+
+    Closing works as before.
+
+    A client that is wrapped already gets the new `config`, `on_event` and keys. Without any of them
+    it is returned unchanged. WebSockets (realtime, live) do not use the HTTP client, so their
+    answers are not completed.
 
     `config`: a `Policy`, the path of a TOML file (see `continuation.config`), or a `Config` from
-    that module; without one the file that CONTINUATION_CONFIG names, or else the defaults.
-    `on_event`: a plain function, called with each event of a turn as it happens: `Truncated`,
+    that module. The default is the file that CONTINUATION_CONFIG names; without that variable, the
+    built-in defaults apply.
+    `on_event`: a plain function. It is called with each event of a turn as it happens: `Truncated`,
     `Escalating`, `Recovering`, `Retrying`, `Repairing`, `Finished` with the report, and after it
     `NotDurable` if the journal could not be written.
     `journal`: a `Journal` that records the conversation, so that it outlives this process.
     `keys`: keys of `Policy`, as in `wrap(client, max_recoveries=2)`; they override the `config`.
 
-    Raises `TypeError` for a client that is not supported, naming those that are, and for an
-    `on_event` that cannot be called; `ValueError` or `TypeError` for an invalid key or `config`,
-    naming key, value and what is possible; `OSError` when its file cannot be read.
+    Raises `TypeError` for a client that is not supported (the message lists those that are), and
+    for an `on_event` that cannot be called. Raises `ValueError` or `TypeError` for an invalid key
+    or `config`; the message has the key, its value and the possible values. Raises `OSError` if the
+    file of `config` cannot be read.
     """
     from continuation.attach.clients import wrapped
     from continuation.attach.common import Healing
@@ -86,15 +93,16 @@ def http_client(
     journal: Keeper | None = None,
     **keys: Unpack[PolicyKeys],
 ) -> httpx2.Client:
-    """Return an HTTP client for frameworks that take one rather than an SDK client.
+    """Return an HTTP client that completes truncated answers.
 
-    It sends through `client` and leaves it open when closed; without one it makes its own, with the
-    SDKs' defaults, and closes that. Requests in no known wire format pass through unchanged. A
-    healing client is wrapped again as `wrap` does it.
+    It is for frameworks that take an HTTP client, not an SDK client. For google-genai, pass it as
+    `httpx_client` in `HttpOptions`.
 
-    For google-genai pass it as `httpx_client` in `HttpOptions`.
+    It sends through `client`, and leaves `client` open when it is closed. Without `client` it makes
+    an HTTP client with the SDKs' defaults, and closes that one. Requests in an unknown wire format
+    pass through unchanged. A client that this function returned is wrapped again as in `wrap`.
 
-    Raises `TypeError` when `client` is not an `httpx2.Client`, and what `wrap` raises for a bad
+    Raises `TypeError` if `client` is not an `httpx2.Client`, and what `wrap` raises for an invalid
     `config`, `on_event` or key.
     """
     import httpx2
@@ -115,8 +123,8 @@ def async_http_client(
 ) -> httpx2.AsyncClient:
     """Return the asynchronous twin of `http_client`.
 
-    Its connections belong to the event loop in which they were opened; if several loops use it, one
-    after another, give it a client with `httpx2.Limits(max_keepalive_connections=0)`.
+    Its connections belong to the event loop in which they were opened. If several event loops use
+    it one after another, give it a client with `httpx2.Limits(max_keepalive_connections=0)`.
     """
     import httpx2
 
@@ -139,20 +147,23 @@ def finish(
     client: AsyncClient, request: Mapping[str, Any], answer: AnswerT
 ) -> Coroutine[Any, Any, AnswerT]: ...
 def finish(client: object, request: Mapping[str, Any], answer: object) -> Any:
-    """Return the whole of a truncated answer that another call gave, such as a batch or a log.
+    """Complete a truncated answer that came from elsewhere, such as a batch or a log.
 
-    The text it has is not paid for again: the answer becomes the first attempt of a turn, which
-    continues from there. An answer that is not truncated is returned without a request. One without
-    a stop reason is taken for truncated. Half a function call is requested again.
+    The answer becomes the first attempt of a turn, which continues it. So its text is not generated
+    and paid for again. An answer that is not truncated is returned without a request. An answer
+    without a stop reason counts as truncated. A truncated function call is requested again.
 
-    `client`: an SDK's client, wrapped (its policies hold) or not; one of google-genai is wrapped by
-    this. With an asynchronous one the result must be awaited. `request`: the request of the answer,
-    as keywords of the SDK's method or as JSON; it is sent without streaming. `answer`: the SDK's
-    object or its JSON; the result is of the SDK's own type. `last_report().saved` is what was not
-    paid for again.
+    `client`: an SDK's client, wrapped or not; if it is wrapped, its policies apply. A client of
+    google-genai is wrapped in place by this call. With an asynchronous client, await the result.
+    `request`: the request of the answer, as keywords of the SDK's method or as JSON. The method is
+    called without streaming.
+    `answer`: the SDK's object, or its JSON.
 
-    Raises `TypeError` if `answer` is not an answer, or not one of this client's, and if the client
-    cannot be wrapped; and what the SDK raises for the request.
+    Returns an object of the SDK's type. `last_report().saved` counts the tokens that were not paid
+    for again.
+
+    Raises `TypeError` if `answer` is not an answer, if it is not in this client's format, or if the
+    client cannot be wrapped. Raises what the SDK raises for the request.
     """
     from continuation.attach.elsewhere import finished
 

@@ -1,4 +1,4 @@
-"""`finish`: continues a cut answer from elsewhere, by making it a turn's first attempt."""
+"""`finish`: makes a truncated answer from elsewhere the first attempt of a turn."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ADDED = {"sdk_http_response", "automatic_function_calling_history", "parsed"}
 
 
 def finished(client: Any, request: Mapping[str, Any], answer: object) -> Any:
-    """Return the whole answer, or an awaitable of it; see `doors.finish`."""
+    """Return the completed answer, or an awaitable of it; see `doors.finish`."""
     body = body_of(answer)
     shape = next((each for each in shapes().values() if each.is_answer(body)), None)
     if shape is None:
@@ -41,10 +41,10 @@ def finished(client: Any, request: Mapping[str, Any], answer: object) -> Any:
 def method(
     client: Any, shape: Shape, request: Mapping[str, Any], answer: object = None
 ) -> Callable[[], Any]:
-    """Return a function that calls the SDK's method for a format without streaming.
+    """Return a function that sends a request by the SDK's method, without streaming.
 
-    `request`: the method's keywords, or JSON. `answer`: what the method has returned for it.
-    Raises `TypeError` if the client has no such method.
+    `request`: the method's keywords, or JSON. `answer`: an answer to that request, if one exists;
+    it may decide which method is called. Raises `TypeError` if the client has no such method.
     """
     door = shape.sdk_method(request, answer)
     unstreamed = {key: value for key, value in request.items() if key not in _STREAMING}
@@ -75,7 +75,10 @@ def is_async(client: Any) -> bool:
 
 
 def shape_for(client: Any, request: Mapping[str, Any]) -> Shape:
-    """Return the format in which an SDK's client sends a request. Raises `TypeError`."""
+    """Return the format in which an SDK's client sends a request.
+
+    Raises `TypeError` if the client does not send in a known format.
+    """
     for shape in shapes().values():
         if shape.is_client(client, request):
             return shape
@@ -88,7 +91,7 @@ async def _later(given: ForeignAnswer, whole: Awaitable[Any]) -> Any:
 
 
 def healing(client: Any) -> Any:
-    """Return this client if it is wrapped, else a wrapped one."""
+    """Return the client if it is wrapped, or else wrap it."""
     inner = getattr(client, "_api_client", client)  # google-genai's client and its `aio` have one
     http = getattr(inner, "_httpx_client", getattr(inner, "_client", None))
     ours = isinstance(http, (HealingClient, AsyncHealingClient))
@@ -96,7 +99,7 @@ def healing(client: Any) -> Any:
 
 
 def body_of(answer: Any) -> Any:
-    """Return an answer's JSON in its provider's field names; empty for what is no answer."""
+    """Return an answer's JSON with the provider's field names, or `{}` if it is no answer."""
     if isinstance(answer, Mapping):
         return copy.deepcopy({**cast("Mapping[str, Any]", answer)})
     if hasattr(answer, "to_dict"):

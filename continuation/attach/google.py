@@ -1,15 +1,15 @@
-"""Clients of `google-genai`: changed in place, because such a client cannot be copied.
+"""Attaches to clients of `google-genai` in place, because such a client cannot be copied.
 
 A client sends through one inner API client, which has a synchronous and an asynchronous HTTP
-client. We replace those two, each by a healing client that stands for it. The SDK's asynchronous
-HTTP client keeps a pool of connections for each event loop below its `send`; ours calls that
-`send`, so the pools remain.
+client. We replace each of the two by a `HealingClient` that sends through it. The `send` of the
+SDK's asynchronous HTTP client uses a pool of connections for each event loop. Our client calls that
+`send`, so the pools still work.
 
-Where aiohttp is installed the SDK sends asynchronous requests through it and past its HTTP client,
-which is turned off then. A timeout still means what aiohttp means by it (`TotalTimeout`).
+If aiohttp is installed, the SDK sends asynchronous requests through aiohttp and not through its
+HTTP client. We turn that off. A timeout keeps the meaning that it has in aiohttp (`TotalTimeout`).
 """
 
-# ruff: noqa: SLF001 - a client that exists has no public place to hook into
+# ruff: noqa: SLF001 - an existing client has no public attribute for its HTTP clients
 from __future__ import annotations
 
 import inspect
@@ -34,13 +34,13 @@ PACKAGE = "google.genai"
 _PLACES = ("_httpx_client", "_async_httpx_client", "_http_options", "_use_aiohttp")
 """The attributes of the inner client that we replace or read."""
 _SENDING = ("_request", "_async_request", "_request_once", "_async_request_once")
-"""The inner client's methods that send; a client that records or replays overrides them."""
+"""The inner client's methods that send. A client that records or replays overrides them."""
 _MTLS = ("_use_google_auth_sync", "_use_google_auth_async")
-"""Methods: whether it sends through google-auth, which presents a client certificate."""
+"""Methods that return whether the client sends through google-auth, with a client certificate."""
 
 
 def attach(client: Any, healing: Healing) -> Any:
-    """Replace a client's HTTP clients by healing ones; return the client.
+    """Replace a client's HTTP clients by `HealingClient`s; return the client.
 
     Raises `Unsupported`, and changes nothing, if some of its requests would bypass them.
     """
@@ -50,7 +50,7 @@ def attach(client: Any, healing: Healing) -> Any:
     api: Any = getattr(client, "_api_client", None)
     if why := _reason(api):
         raise Unsupported(why)
-    # The SDK closes the HTTP clients that it made itself, so the healing clients own those.
+    # The SDK closes the HTTP clients that it made itself. Closing ours closes those, too.
     sync, other, options = api._httpx_client, api._async_httpx_client, api._http_options
     if not healing.is_healing(sync):
         sync = healing.client(sync, owned=options.httpx_client is None)
@@ -58,8 +58,8 @@ def attach(client: Any, healing: Healing) -> Any:
     aiohttp = api._use_aiohttp()
     if not healing.is_healing(other):
         if aiohttp:
-            # As many connections as the SDK allows aiohttp: no limit, unless one is given. The SDK
-            # makes each event loop's own HTTP client with these settings.
+            # The SDK lets aiohttp open any number of connections unless a limit is given. It makes
+            # the HTTP client of each event loop with these settings.
             settings: Any = getattr(other, "_client_kwargs", None)
             if settings is not None:
                 settings.setdefault("limits", httpx2.Limits())
@@ -75,7 +75,7 @@ def attach(client: Any, healing: Healing) -> Any:
     return client
 
 
-# Vertex's access token may expire during a turn; the SDK then returns a new one.
+# Vertex's access token may expire during a turn. Then the SDK returns a new one.
 
 
 def _renew(api: Any, request: httpx2.Request) -> None:
@@ -89,7 +89,7 @@ async def _arenew(api: Any, request: httpx2.Request) -> None:
 
 
 def _reason(api: Any) -> str | None:
-    """Return why requests of this inner client would bypass our HTTP clients; `None`: none do."""
+    """Return why requests of this inner client would bypass our HTTP clients, or `None`."""
     if missing := [place for place in _PLACES if not hasattr(api, place)]:
         return f"its inner client has no {missing[0]}, which wrap needs"
     if any(owner_of(api, name) != f"{PACKAGE}._api_client" for name in _SENDING):
@@ -105,7 +105,7 @@ def _reason(api: Any) -> str | None:
             return f"it sends through {name_of(given)}, not through an httpx2.{kind.__name__}"
     if not api._use_aiohttp():
         return None
-    # Every setting of the caller's for aiohttp must have its equal in httpx2.
+    # httpx2 must have an equivalent of each setting that the caller made for aiohttp.
     if api._http_options.aiohttp_client is not None:
         return (
             "it has an aiohttp session, which wrap cannot replace; "
@@ -122,7 +122,7 @@ def _reason(api: Any) -> str | None:
 
 
 def _lead(owner: object, place: str, before: object, after: object) -> None:
-    """Replace the HTTP client in resources made earlier, which hold a reference of their own."""
+    """Replace the HTTP client in resources that were made earlier: they have references to it."""
     for resource in list(vars(owner).values()):
         settings = getattr(resource, "sdk_configuration", None)
         if getattr(settings, place, None) is before:

@@ -1,12 +1,15 @@
-"""What is changed in a google-genai client above its HTTP clients: the classes of a few objects.
+"""Changes the classes of a few objects in a google-genai client.
 
-Two things cannot be done in the HTTP client. A streamed chat records one content for each chunk,
-and nothing at all, the user's message included, if one chunk had no content: it has to record one
-content for the whole answer, and the user's message in any case. And a call that asks for the bare
-HTTP response must not be healed.
+The HTTP client cannot do two things:
 
-The objects get subclasses of their own classes, made here at run time: `isinstance` holds, what
-was patched on an object stays patched, and objects of other clients do not change.
+- A streamed chat of the SDK records one content for each chunk. If one chunk has no content, it
+  records nothing, not even the user's message. Ours records one content for the complete answer,
+  and the user's message in any case.
+- A call that requests the bare HTTP response must get the provider's bytes unchanged.
+
+Each object becomes an instance of a subclass of its own class, made here at run time. So
+`isinstance` still works, an object keeps what was patched on it, and objects of other clients do
+not change.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -25,9 +28,9 @@ from continuation.reports.report import last_report, report
 from continuation.types import Outcome
 
 _OURS = frozenset({Outcome.HEALED, Outcome.PARTIAL, Outcome.TRUNCATED, Outcome.STALLED})
-"""Outcomes of turns that were cut and have an answer."""
+"""Outcomes of turns that have an answer, of which an attempt was incomplete."""
 _mixed: dict[tuple[type, type], type] = {}
-"""The subclasses made so far, by our class and the SDK's."""
+"""The subclasses made so far. A key is our class and the SDK's class."""
 
 
 def heal_chats(client: Any) -> None:
@@ -54,7 +57,7 @@ def _become(thing: Any, ours: type[Any]) -> Any:
 
 
 class _Client:
-    """Mixed into `Client` and `AsyncClient`, whose `chats` makes a new object at each access."""
+    """Mixed into `Client` and `AsyncClient`: their `chats` returns a new object at each access."""
 
     @property
     def chats(self) -> Any:
@@ -75,16 +78,16 @@ class _Chats:
 
 
 class _Memory:
-    """Records an answer in a chat's history: a streamed one as one message.
+    """Records an answer in a chat's history; a streamed answer becomes one message.
 
-    A healed answer is valid if it has parts; otherwise the SDK decides what is valid. Of a cut one
-    without content, only the user's message is kept: Vertex refuses an empty one
-    of the model.
+    An answer of an incomplete turn is valid if it has parts. For other answers the SDK decides what
+    is valid. If an answer of an incomplete turn has no parts, only the user's message is recorded,
+    because Vertex refuses an empty message of the model.
     """
 
     shape: Shape
     _latest: Any = None
-    """The latest chunk of the open stream; `None` once it has ended or was abandoned."""
+    """The latest chunk of the open stream. `None` after the stream has ended or was abandoned."""
 
     def record_history(self, user_input: Any, model_output: Sequence[Any], is_valid: bool) -> None:
         latest, self._latest = self._latest, None
@@ -131,7 +134,7 @@ class _AsyncChat(_Memory):
 
 
 def _policy_for(config: Any) -> AbstractContextManager[None]:
-    """Return a context that turns healing off if the call asks for the provider's own bytes."""
+    """Return a context that turns `continuation` off if the call requests the bare response."""
     bare = getattr(config, "should_return_http_response", None)
     return override(enabled=False) if bare else nullcontext()
 

@@ -1,7 +1,7 @@
 """HTTP clients whose `send` drives a turn.
 
-A healing client stands for another client and sends every attempt through that client's own `send`,
-so that proxies, auth, hooks, limits and transports hold for each of them.
+A healing client stands for another client. It sends every attempt through that client's `send`, so
+that client's proxies, auth, hooks, limits and transports apply to each attempt.
 """
 
 from __future__ import annotations
@@ -47,44 +47,47 @@ from continuation.types import Request
 logger = logging.getLogger("continuation")
 
 _PLAIN = frozenset({httpx2.HTTPTransport, httpx2.AsyncHTTPTransport, type(None)})
-"""Transports that send a request unchanged; a mount of `None` means the default one."""
+"""Transports that send a request unchanged. A mount of `None` means the default transport."""
 _WAY = ("send", "_send_handling_auth", "_send_handling_redirects", "_send_single_request")
-"""The methods that a request goes through in its client."""
+"""The methods of a client through which a request passes."""
 _ADD_NOTHING = frozenset({"google.genai._api_client", TotalTimeout.__module__})
-"""Modules whose clients have methods of their own, but send a request as it is."""
+"""Modules whose clients override these methods, but send a request unchanged."""
 _LARGE = 1_000_000
-"""Above this size in bytes reading a request takes tens of milliseconds: a thread does it."""
+"""A request of more bytes is parsed in a thread, because that takes tens of milliseconds."""
 _NO_AUTH = "the client's auth added no credential; the request counts as anonymous"
 _REOPENED = "Cannot reopen a client instance, once it has been closed."
 
 
 def _gathers(request: httpx2.Request, response: httpx2.Response) -> bool:
-    """Whether a streamed response is to become a body: its caller did not ask for a stream."""
+    """Whether a streamed response must become a body, because the caller did not want a stream."""
     kind = response.headers.get("content-type", "")
     return GATHERED in request.extensions and response.is_success and "stream" in kind
 
 
 def _gathered(request: httpx2.Request, response: httpx2.Response, kept: TurnLog | None) -> None:
-    """Make the journal's whole answer the body of a response; raises if the answer has no end."""
+    """Make the answer in the journal the body of a response.
+
+    Raises `httpx2.RemoteProtocolError` if the journal's answer has no end.
+    """
     if (body := None if kept is None else kept.answer()) is None:
         message = "the answer has no end"
         raise httpx2.RemoteProtocolError(message, request=request)
     response.headers["content-type"] = "application/json"
-    response.__dict__["_content"] = body  # as the reading of a response does
+    response.__dict__["_content"] = body  # as `response.read` does
 
 
 class _Refused(httpx2.Response):
     """A response that raises when it is used (`on_failure = "raise"`).
 
-    The SDKs take an exception out of `send` for a broken connection and send the request again. So
-    it is raised when they first look at the response: they do not retry that.
+    The SDKs treat an exception from `send` as a broken connection and send the request again. They
+    do not retry after an exception from the response, so this class raises it there.
     """
 
     refusal: Exception
 
     @classmethod
     def make(cls, response: httpx2.Response, refusal: Exception) -> None:
-        """Turn a response into one that raises `refusal` from now on."""
+        """Change a response into one that raises `refusal`."""
         response.__class__ = cls
         response.__dict__["refusal"] = refusal
 
@@ -104,7 +107,7 @@ class _Refused(httpx2.Response):
 
 
 def _passes_on(client: Any, known: Any, name: str) -> bool:
-    """Whether a client's method is httpx2's own, or one that adds nothing to a request."""
+    """Whether a client's method is httpx2's, or another that adds nothing to a request."""
     function = getattr(getattr(client, name), "__func__", None)
     return function is known or getattr(function, "__module__", "") in _ADD_NOTHING
 
@@ -125,17 +128,17 @@ async def _written(done: Future[None] | None) -> None:
 
 
 class _Healing(StandIn):
-    """What both healing clients share: they stand for `origin`, and close only what they own."""
+    """What both healing clients share. They stand for `origin`, and close only what they own."""
 
     __slots__ = ("_closed", "_name", "_owned", "_plain", "engine", "prepare", "streams")
-    # What the steps below yield is done by these. In asynchronous code they return awaitables.
+    # The steps below yield calls of these functions. In asynchronous code they return awaitables.
     _a: ClassVar[str]
-    """What precedes the names of asynchronous methods: `aread`, `asend`, `async_auth_flow`."""
+    """The prefix of the names of asynchronous methods: `aread`, `asend`, `async_auth_flow`."""
     _shell: ClassVar[Callable[..., Any]]
     _recorded: ClassVar[Callable[..., Any]]
     _begin_turn: ClassVar[Callable[..., Any]]
     _aside: ClassVar[Callable[..., Any]]
-    """Calls a function that takes long: in a thread, if others would wait."""
+    """Calls a slow function: in a thread, if the event loop would wait."""
     _drain: ClassVar[Callable[..., Any]]
     _wait: ClassVar[Callable[..., Any]]
     _build_request_auth: Callable[..., httpx2.Auth]
@@ -155,17 +158,21 @@ class _Healing(StandIn):
         """Whether only `auth`, hooks and transports can change a request before it is sent."""
         self.engine = engine
         self.prepare: Callable[[httpx2.Request], Any] | None = None
-        """Prepares a later attempt, if all requests of this client are prepared alike."""
+        """Prepares a later attempt, if all requests of this client are prepared in one way."""
 
     @property
     def is_closed(self) -> bool:
         return self._closed or self.origin.is_closed
 
     def build_request(self, *arguments: Any, **options: Any) -> httpx2.Request:
-        """Build a request with the origin's method, which its class may have overridden."""
+        """Build a request with the origin's method, which its class may have overridden.
+
+        Raises an error if the request overrides the configuration with invalid keys or values, and
+        what the journal's `check` raises.
+        """
         request: httpx2.Request = self.origin.build_request(*arguments, **options)
-        # The SDKs turn what `send` raises into connection errors and try again; what is raised
-        # here, before that, reaches the caller as it is.
+        # The SDKs turn what `send` raises into connection errors and try again. They do not catch
+        # what is raised here, so it reaches the caller unchanged.
         check_names(request.headers.raw)
         if HEADER in request.headers:
             parse(request.headers[HEADER])
@@ -183,7 +190,7 @@ class _Healing(StandIn):
         return LANE.get() or cast("Keeper | None", self.engine.journal)
 
     def _begin(self, request: httpx2.Request, leaving: httpx2.Request | None) -> Turn | None:
-        """Begin a turn for a request that a dialect claims; `None`: send the request as it is."""
+        """Begin a turn if a dialect claims the request. `None`: send the request unchanged."""
         if self._closed:
             raise RuntimeError(CLOSED)
         asked = take_override(request)
@@ -191,7 +198,7 @@ class _Healing(StandIn):
             dialect = self.engine.claims(request.method, request.url.path)
             if dialect is None or not isinstance(request.stream, httpx2.ByteStream):
                 return None
-            # As a dict: each look-up in httpx2's headers is a linear search.
+            # A dict, because each look-up in httpx2's headers is a linear search.
             headers = dict(request.headers.items())
             if "content-encoding" in headers:
                 return None
@@ -218,7 +225,7 @@ class _Healing(StandIn):
         return method
 
     def _sending(self, request: httpx2.Request, options: dict[str, Any], *, stream: bool) -> Steps:
-        """Send a request; return its response, made whole if a dialect claims the request."""
+        """Send a request; return its response, completed if a dialect claims the request."""
         leaving = yield from self._leaving(request, options)
         given = request.stream
         large = isinstance(given, httpx2.ByteStream) and len(request.content) > _LARGE
@@ -254,7 +261,7 @@ class _Healing(StandIn):
         return response
 
     def _journaled(self, shell: Shell, turn: Turn, kept: TurnLog | None) -> Steps:
-        """Open a turn; its answer is recorded in a journal if `kept` is not `None`."""
+        """Open a turn; record its answer in a journal if `kept` is not `None`."""
         shell.played = first_attempt(kept) or shell.played
         try:
             response = yield from shell.opening()
@@ -270,11 +277,11 @@ class _Healing(StandIn):
         return response
 
     def _leaving(self, request: httpx2.Request, options: dict[str, Any]) -> Steps:
-        """Return the request as it leaves the client, or one like it; `None`: auth failed.
+        """Return the request with the credentials that it will be sent with. `None`: auth failed.
 
-        Limits and chains are kept by credential, and the key in the request may be a placeholder.
-        So the client's auth adds its headers to a copy. The caller's hooks and transports are not
-        run on the copy: they may count, log or wait.
+        Learned limits and chains are kept for each credential, but the key in the request may be a
+        placeholder. So the client's auth adds its headers to a copy. The caller's hooks and
+        transports do not see the copy, because they may count, log or wait.
         """
         url, body = request.url, request.stream
         try:
@@ -293,7 +300,7 @@ class _Healing(StandIn):
                     leaving = yield partial(self._method(flow, "send"), answer)
             finally:
                 yield self._method(flow, "close")
-        except Exception:  # it fails again when the request is sent, and is raised there
+        except Exception:  # it fails again when the request is sent, and that error is raised
             logger.info(_NO_AUTH, exc_info=True)
             return None
         return leaving
@@ -308,14 +315,14 @@ class _Healing(StandIn):
 
 
 class _PastSend(httpx2.BaseTransport):
-    """Heals requests that bypass `send` and use one of our client's transports directly.
+    """Completes answers to requests that bypass `send` and use a transport of our client directly.
 
-    openai's X.509 identity does so: it sends through a client of its own, bound to one origin.
+    The X.509 identity of `openai` does so: it sends through another client, bound to one origin.
     """
 
     def __init__(self, ours: HealingClient, transport: httpx2.BaseTransport) -> None:
         self._client = HealingClient(httpx2.Client(transport=transport), ours.engine)
-        self._client.streams = ours.streams  # closed with it
+        self._client.streams = ours.streams  # `ours` closes them
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         return self._client.send(request, stream=True, auth=None)
@@ -326,16 +333,16 @@ class _PastSendAsync(httpx2.AsyncBaseTransport):
 
     def __init__(self, ours: AsyncHealingClient, transport: httpx2.AsyncBaseTransport) -> None:
         self._client = AsyncHealingClient(httpx2.AsyncClient(transport=transport), ours.engine)
-        self._client.streams = ours.streams  # closed with it
+        self._client.streams = ours.streams  # `ours` closes them
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         return await self._client.send(request, stream=True, auth=None)
 
 
 class HealingClient(_Healing, httpx2.Client):
-    """Stands for another client: has its settings, sends through it, returns whole answers.
+    """Stands for another client: has its settings, sends through it, completes its answers.
 
-    Closing it closes the streams it opened, and the other client only with `owned=True`.
+    Closing it closes the streams it opened. It closes the other client only with `owned=True`.
     """
 
     _a = ""
@@ -346,7 +353,7 @@ class HealingClient(_Healing, httpx2.Client):
     def send(
         self, request: httpx2.Request, *, stream: bool = False, **options: Any
     ) -> httpx2.Response:
-        """Send a request; return its response, made whole if a dialect claims the request.
+        """Send a request; return its response, completed if a dialect claims the request.
 
         Raises what the other client's `send` raises.
         """
@@ -356,7 +363,7 @@ class HealingClient(_Healing, httpx2.Client):
         return _PastSend(self, super()._transport_for_url(url))
 
     def close(self) -> None:
-        with contextlib.ExitStack() as closing:  # closes all of them even if one raises
+        with contextlib.ExitStack() as closing:  # it closes all of them even if one raises
             if self._owned:
                 closing.callback(self.origin.close)
             for stream in self._take_open():

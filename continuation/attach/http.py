@@ -1,8 +1,8 @@
-"""The shells: each is the body of a response, and drives a turn while the caller reads it.
+"""The two shells. Each is the body of a response, and drives a turn while the caller reads it.
 
-They do I/O and know nothing of providers. The response that the caller gets is the first attempt's
-own object with our stream in it. Synchronous and asynchronous code differ only where bytes move:
-what they share is in `shell.py`.
+They do I/O and know nothing about providers. The caller gets the first attempt's response object,
+with our stream in it. Only the code that moves bytes differs between the synchronous and the
+asynchronous shell. `shell.py` has what they share.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from continuation.engine.commands import Consult, Emit, StreamBody
 
 
 def _bare_stream(response: httpx2.Response) -> Any:
-    """Return the transport's stream of a response; `None`: it is encoded, or a hook read it.
+    """Return the transport's stream of a response. `None`: it is encoded, or a hook has read it.
 
-    httpx2 wraps it in a stream that notes the elapsed time when it is closed, and costs a call for
-    each chunk. `HealedStream` takes its place, so that call is saved.
+    httpx2 wraps it in a stream that notes the elapsed time when it is closed. That costs a call for
+    each chunk. `HealedStream` notes the time itself, so the wrapper is not needed.
     """
     if response.is_closed or response.headers.get("content-encoding", "identity") != "identity":
         return None
@@ -44,8 +44,8 @@ def _bare_stream(response: httpx2.Response) -> Any:
 async def _shut(response: httpx2.Response) -> None:
     """Close a response completely, even if this task is cancelled meanwhile.
 
-    A task that is cancelled while httpcore closes a connection leaves it in the pool for ever:
-    httpcore shields its closing from cancel scopes, not from `Task.cancel`.
+    httpcore shields the closing of a connection from cancel scopes, but not from `Task.cancel`. A
+    task that is cancelled at that moment would leave the connection in the pool for ever.
     """
     if response.is_closed:
         return
@@ -54,8 +54,8 @@ async def _shut(response: httpx2.Response) -> None:
     except RuntimeError:  # not asyncio: only cancel scopes can cancel a task
         await response.aclose()
         return
-    # It begins at once where it can: iterators that are collected together, and so are closed by a
-    # task each, find the response closed as they do without us, and need not wait for each other.
+    # If several iterators are garbage-collected together, asyncio closes each in a task of its own.
+    # An eager task closes the response at once, so the others find it closed and need not wait.
     if sys.version_info >= (3, 12):
         closing = asyncio.Task(response.aclose(), loop=loop, eager_start=True)
     else:
@@ -73,7 +73,10 @@ async def _shut(response: httpx2.Response) -> None:
 
 
 async def _decoded(response: httpx2.Response) -> AsyncIterator[bytes]:
-    """Yield the decoded bytes of a response, and let other tasks run: little may become much."""
+    """Yield the decoded bytes of a response, and let other tasks run after a large chunk.
+
+    A few compressed bytes may become many, which take long to process.
+    """
     async for chunk in response.aiter_bytes():
         yield chunk
         if len(chunk) >= AT_ONCE:
@@ -89,7 +92,7 @@ async def _leave(chunks: AsyncIterator[bytes], response: httpx2.Response) -> Non
 
 
 class HealedStream(Shell, httpx2.SyncByteStream):
-    """The body of a healed turn. `close` closes the live upstream response, from any thread."""
+    """The body of a turn's response. `close` closes the live upstream response, from any thread."""
 
     _chunks: Iterator[bytes] | None = None
     """The live response's chunks, while they are being read."""
@@ -99,7 +102,7 @@ class HealedStream(Shell, httpx2.SyncByteStream):
     def __iter__(self) -> Iterator[bytes]:
         while (command := self._next()) is not None:
             if isinstance(command, StreamBody):
-                # Inlined, as in the twin: a generator of its own would cost a call for each chunk.
+                # Inlined, as in the twin: a separate generator would cost a call for each chunk.
                 live, replay = cast("httpx2.Response", self._live), self._turn.replay
                 take, stream = self._taker(command), _bare_stream(live)
                 self._chunks = chunks = live.iter_bytes() if stream is None else iter(stream)
@@ -145,8 +148,8 @@ class HealedStream(Shell, httpx2.SyncByteStream):
     def _hurried(self, chunks: Iterator[bytes], sent: httpx2.Request) -> Generator[bytes]:
         """Yield the chunks; before each, lower the read timeout to the time left.
 
-        HTTP/2 looks the timeout up for each read. Its socket is shared with other requests, so it
-        cannot be shut down to wake the reader.
+        This is for HTTP/2, where httpcore looks the timeout up for each read. The socket is shared
+        with other requests, so it cannot be shut down to wake the reader.
         """
         timeouts = sent.extensions["timeout"]
         while True:
@@ -160,7 +163,7 @@ class HealedStream(Shell, httpx2.SyncByteStream):
     def _in_time(self, live: httpx2.Response | None) -> Generator[None]:
         """Abort a response when its attempt's time is up, even if bytes keep arriving slowly.
 
-        Before there is one (`None`) the timeouts of the request bound it.
+        `live` is `None` while there is no response; then the request's timeouts bound the attempt.
         """
         if self._left is None or live is None:
             yield
@@ -168,12 +171,12 @@ class HealedStream(Shell, httpx2.SyncByteStream):
 
         late, response = weakref.WeakMethod(self._hang_up), weakref.ref(live)
 
-        def hang_up() -> None:  # a timer that is still running keeps neither object alive
+        def hang_up() -> None:  # weak references, so that a running timer keeps nothing alive
             if (act := late()) is not None and (slow := response()) is not None:
                 act(slow)
 
         timer = threading.Timer(self._left, hang_up)
-        timer.daemon = True  # a stream that is never read to its end must not block the exit
+        timer.daemon = True  # a stream that is not read to its end must not block the exit
         timer.start()
         try:
             yield
@@ -190,7 +193,7 @@ class HealedStream(Shell, httpx2.SyncByteStream):
             self._live.close()
 
     def close(self) -> None:
-        """End the turn here: no further attempt, and nothing left open."""
+        """End the turn: send no further attempt, and close the live response."""
         self._finish()
         self._wake.set()
         if self._live is not None and getattr(self._chunks, "gi_running", False):
@@ -199,22 +202,22 @@ class HealedStream(Shell, httpx2.SyncByteStream):
 
 
 class AsyncHealedStream(Shell, httpx2.AsyncByteStream):
-    """The body of a healed turn. `aclose` closes the live upstream response, from any task."""
+    """The body of a turn's response. `aclose` closes the live upstream response, from any task."""
 
     _scope: anyio.CancelScope | None = None
-    """Around the command being performed; `aclose` cancels it."""
+    """The cancel scope of the command under way; `aclose` cancels it."""
     _reading: weakref.ref[AsyncIterator[bytes]] | None = None
-    """The iterator that is under way."""
+    """The iterator under way."""
     _aside = staticmethod(partial(to_thread.run_sync, abandon_on_cancel=True))
     _sleep = staticmethod(anyio.sleep)
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        # One for all who ask: behind `[DONE]` the SDK of OpenAI reads on by another way, to the end
-        # of the body, without which the connection would serve no further request.
+        # All callers get the same iterator. After `[DONE]` the SDK of OpenAI makes another one and
+        # reads the body to its end, because only then can the connection be used again.
         reading = None if self._reading is None else self._reading()
         if reading is None:
             reading = self._read_all()
-            self._reading = weakref.ref(reading)  # it refers to us, and is to go when dropped
+            self._reading = weakref.ref(reading)  # weak: the iterator has a reference to us
         return reading
 
     async def _read_all(self) -> AsyncIterator[bytes]:
@@ -280,7 +283,7 @@ class AsyncHealedStream(Shell, httpx2.AsyncByteStream):
             await _shut(self._live)
 
     async def aclose(self) -> None:
-        """End the turn here: no further attempt, and nothing left open."""
+        """End the turn: send no further attempt, and close the live response."""
         self._finish()
         if self._scope is not None:
             self._scope.cancel()

@@ -1,7 +1,8 @@
-"""What to write instead of `wrap(thing)`, for things that are no client that can be wrapped.
+"""Error messages of `wrap(thing)`: what to write instead if the object cannot be wrapped.
 
-Nothing is imported: a thing is known by the names of its class and module. The lines for frameworks
-are those that `.ci/frameworks` runs; where no line of Python helps, the gateway does.
+An object is recognized by the names of its class and module, so that nothing is imported. The lines
+for frameworks are those that `.ci/frameworks` runs. If no line of Python helps, the message
+suggests the gateway.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 
 class Instead(NamedTuple):
-    """Why a thing cannot be wrapped, and lines of Python that do what was wanted."""
+    """Why an object cannot be wrapped, and lines of Python that do what the caller wanted."""
 
     why: str
     lines: tuple[str, ...] = ()
@@ -32,7 +33,7 @@ _PYDANTIC = (
     ("OpenAI", "OpenAIChatModel", "openai_client=continuation.wrap(openai.AsyncOpenAI())"),
     ("Google", "GoogleModel", "client=continuation.wrap(google.genai.Client())"),
 )
-"""Of pydantic-ai: the name of a provider, a model's class, what the provider is given."""
+"""For pydantic-ai: the name of a provider, a model's class, the argument for the provider."""
 _SERVERS = {
     "mistralai": "https://api.mistral.ai/v1",
     "groq": "https://api.groq.com/openai/v1",
@@ -46,7 +47,7 @@ _SERVERS = {
     "dashscope": "https://dashscope.aliyuncs.com/compatible-mode/v1",
     "huggingface_hub": "https://router.huggingface.co/v1",
 }
-"""Package of a vendor's SDK -> the server's address for OpenAI's Chat Completions."""
+"""The package of a vendor's SDK -> the base URL of its OpenAI-compatible server."""
 _GATEWAY = "run `continuation serve` and give it that address as its base URL"
 
 
@@ -195,11 +196,11 @@ _MODULES = {
     "openai": "continuation.wrap(openai.OpenAI())",
     "google.genai": "continuation.wrap(google.genai.Client())",
 }
-"""A module that may be given in place of a client -> the line that works."""
+"""A module that a caller may pass instead of a client -> the line that works."""
 
 
 def instead_of(thing: object) -> Instead:
-    """Return why a thing that is no client of a supported SDK cannot be wrapped, and what can."""
+    """Return why an object cannot be wrapped, and what to write instead."""
     if isinstance(thing, ModuleType):
         why = "its functions use a client of the module; make a client and wrap that"
         line = _MODULES.get(thing.__name__)
@@ -228,7 +229,7 @@ def instead_of(thing: object) -> Instead:
 
 
 def _known(names: list[str]) -> Instead | None:
-    """Return what is known of the first name that fits; `None`: none does."""
+    """Return the entry of `_KNOWN` for the first name that matches, or `None`."""
     for pattern, (why, lines) in _KNOWN:
         for name in names:
             if found := re.match(pattern, name):

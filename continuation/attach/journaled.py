@@ -1,7 +1,7 @@
-"""Records answers in a journal: each chunk that the caller is given, and how the answer ended.
+"""Records answers in a journal: each chunk that is delivered, and how the answer ended.
 
-A journal is an argument of `wrap`; the shells know it by the protocols here. An answer that it had
-saved, or that was given to `finish` (`FOREIGN_ANSWER`), takes the place of the first attempt.
+A journal is an argument of `wrap`. The shells know it only by the protocols here. An answer that
+the journal has saved, or that `finish` was given (`FOREIGN_ANSWER`), replaces the first attempt.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from continuation.types import ClassifiedError, Head, Outcome
 _ANSWERED = frozenset(set(Outcome) - {Outcome.UNTOUCHED, Outcome.FAILED})
 """Outcomes of turns that have an answer."""
 Refused: TypeAlias = Callable[[Head, bytes], ClassifiedError]
-"""Classifies an error answer."""
+"""A function that classifies an error response, from its head and body."""
 _STREAMS = "invoke-with-response-stream"
-"""End of the path of a request that AWS answers as an AWS event stream."""
+"""The end of a request's path that AWS answers with an AWS event stream."""
 
 
 class TurnLog(Protocol):
@@ -48,7 +48,7 @@ class TurnLog(Protocol):
     def drop(self, *, answered: bool = False) -> None: ...
     def leave(self) -> None: ...
     def answer(self) -> bytes | None:
-        """Return the whole answer as a JSON body; `None`: its end was not given."""
+        """Return the complete answer as a JSON body. `None`: its end was not recorded."""
         ...
 
 
@@ -57,16 +57,17 @@ class Keeper(Protocol):
 
     def check(self) -> None: ...
     def failed(self, error: BaseException) -> str:
-        """Note that a write failed; return why, and what to do about it."""
+        """Note that a write failed; return the reason, and what to do about it."""
         ...
 
     def begin(self, form: str, request: ProviderRequest, *, framed: bool) -> TurnLog | None: ...
 
 
 class PacedCall(Keeper, Protocol):
-    """One of many calls that run at once: it keeps its turn and decides when an attempt is sent.
+    """One of many simultaneous calls. It records its turn, and decides when an attempt is sent.
 
-    `streams`: a request for a body is sent as one for a stream, whose events make the body.
+    `streams`: whether a request for a body is sent as a request for a stream. The body is made of
+    the stream's events.
     """
 
     streams: bool
@@ -83,11 +84,11 @@ class PacedCall(Keeper, Protocol):
 
 LANE: ContextVar[PacedCall | None] = ContextVar("continuation_lane", default=None)
 GATHERED = "continuation.gathered"
-"""Key in the extensions of a request for a stream whose caller asked for a body."""
+"""Key in a request's extensions: the request is for a stream, but the caller wants a body."""
 
 
 def begin_turn(journal: Keeper, turn: Turn, path: str) -> TurnLog | None:
-    """Begin a turn in the journal and return it; `None`: it is not kept, or the journal failed."""
+    """Begin a turn in the journal and return it. `None`: it is not kept, or the journal failed."""
     if (request := turn.asked) is None:
         return None
     try:
@@ -102,7 +103,7 @@ def begin_turn(journal: Keeper, turn: Turn, path: str) -> TurnLog | None:
 
 
 async def begin_turn_async(journal: Keeper, turn: Turn, path: str) -> TurnLog | None:
-    """Call `begin_turn` in a thread; if the task is cancelled meanwhile, the turn is left."""
+    """Call `begin_turn` in a thread. If the task is cancelled meanwhile, leave the turn."""
     begun, abandoned, lock = list[TurnLog | None](), threading.Event(), threading.Lock()
 
     def leave() -> None:
@@ -127,13 +128,14 @@ async def begin_turn_async(journal: Keeper, turn: Turn, path: str) -> TurnLog | 
 
 
 class Interrupted(httpx2.ReadError):
-    """Raised at the end of a saved answer whose process was stopped before the answer ended."""
+    """Raised at the end of a saved answer if its process was stopped before the answer ended."""
 
 
 class ReplayedAnswer(httpx2.SyncByteStream, httpx2.AsyncByteStream):
-    """A saved answer as the body of a first attempt; raises `Interrupted` unless it is `complete`.
+    """A saved answer as the body of a first attempt.
 
-    `body`: it is a JSON body, not a stream.
+    `complete`: whether the answer has its end; otherwise iteration ends with `Interrupted`. `body`:
+    whether it is a JSON body, not a stream.
     """
 
     def __init__(self, data: bytes, *, complete: bool, body: bool) -> None:
@@ -151,7 +153,7 @@ class ReplayedAnswer(httpx2.SyncByteStream, httpx2.AsyncByteStream):
             yield chunk
 
     def response(self, request: httpx2.Request) -> httpx2.Response:
-        """Return a response with this body, of status 200."""
+        """Return a response of status 200 with this body."""
         framed = request.url.path.endswith(_STREAMS)
         kind = "application/vnd.amazon.eventstream" if framed else "text/event-stream"
         kind = "application/json" if self._body else kind
@@ -159,14 +161,17 @@ class ReplayedAnswer(httpx2.SyncByteStream, httpx2.AsyncByteStream):
 
 
 def first_attempt(turn_log: TurnLog | None) -> ReplayedAnswer | None:
-    """Return what a journal has saved of a turn's answer; `None`: nothing."""
+    """Return the part of a turn's answer that a journal has saved, or `None`."""
     if turn_log is None or turn_log.replay is None:
         return None
     return ReplayedAnswer(turn_log.replay, complete=turn_log.is_complete, body=turn_log.is_body)
 
 
 class ForeignAnswer:
-    """An answer's body given to `finish`: the first attempt of the next turn in its context."""
+    """The body of an answer given to `finish`. It replaces the first attempt of the next turn.
+
+    The next turn is the next one that begins in the context of `as_first_attempt`.
+    """
 
     def __init__(self, body: bytes) -> None:
         self._body: bytes | None = body
@@ -181,7 +186,7 @@ class ForeignAnswer:
             FOREIGN_ANSWER.reset(token)
 
     def take(self, turn: Turn) -> ReplayedAnswer | None:
-        """Return what replaces a turn's first attempt; `None`: an earlier turn has taken it."""
+        """Return what replaces a turn's first attempt. `None`: an earlier turn has taken it."""
         body, self._body = self._body, None
         if body is None:
             return None
@@ -193,9 +198,9 @@ FOREIGN_ANSWER: ContextVar[ForeignAnswer | None] = ContextVar("continuation_give
 
 
 def is_recorded(turn_log: TurnLog, response: httpx2.Response) -> bool:
-    """Whether an answer that the engine leaves alone is recorded, once it has been read.
+    """Whether an answer that the engine does not handle is recorded after it has been read.
 
-    Only a JSON body is; of a stream the journal notes that its answer is missing.
+    Only a JSON body is recorded. For anything else the journal notes that the answer is missing.
     """
     if turn_log.repeated:
         return False
@@ -213,7 +218,10 @@ class _Journaled:
         self._over = False
 
     def _finish(self) -> Future[None] | None:
-        """Record the answer's end, or that the caller left; return a future to wait for, if any."""
+        """Record the answer's end, or that the caller left.
+
+        Return a future of the journal's write, or `None` if there is nothing to wait for.
+        """
         if self._over:
             return None
         self._over = True
@@ -230,7 +238,7 @@ class _Journaled:
 
 
 class JournaledStream(_Journaled, httpx2.SyncByteStream):
-    """The body of a healed turn; each chunk is given to the journal before the caller gets it."""
+    """The body of a turn's response. The journal gets each chunk before the caller does."""
 
     def __init__(self, stream: httpx2.SyncByteStream, turn: Turn, turn_log: TurnLog) -> None:
         super().__init__(turn, turn_log)

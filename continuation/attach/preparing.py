@@ -1,10 +1,10 @@
-"""Each attempt is prepared by the SDK's own hooks: signed over its body, or given a fresh token.
+"""Prepares each attempt with the SDK's own hooks, which sign its body or add a new token.
 
-Some clients sign a request after it is built (AWS), or get a token for each one (Entra ID, Google).
-That happens above the HTTP client: a later attempt, made from the first one's headers, would have
-the signature of another body, or a token that has expired. So the hooks of a wrapped client are
-called through functions of ours. They add a `Preparation` to the request: its headers as they were
-before, and a function that prepares another request. `Shell` uses both.
+Some clients sign a request after it is built (AWS), or get a token for each request (Entra ID,
+Google). That happens above the HTTP client. A later attempt with the first attempt's headers would
+have the signature of another body, or an expired token. So we replace the hooks of a wrapped client
+by functions that call them. These functions add a `Preparation` to the request: its headers before
+the hooks ran, and a function that prepares another request. `Shell` uses both.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from continuation.registry import shapes
 KEY = "continuation.preparation"
 """Key of a request's `Preparation` in its extensions."""
 _STAND_IN = "Bearer workload-identity-auth"
-"""The placeholder of a workload identity's token in openai's requests until they are sent."""
+"""The header that `openai` replaces by a workload identity's token when it sends a request."""
 
 
 class Preparation(NamedTuple):
-    """How a request was prepared, so that later attempts can be prepared alike."""
+    """How a request was prepared, so that later attempts can be prepared in the same way."""
 
     headers: httpx2.Headers
     """The headers before the request was prepared."""
@@ -44,7 +44,7 @@ class Preparation(NamedTuple):
 
 
 _options: ContextVar[Any] = ContextVar("continuation_options", default=None)
-"""The options of the call under way as they were before a hook added a token; `None`: none did."""
+"""The options of the call under way before a hook added a token. `None`: no hook added one."""
 
 
 def follow(client: Any) -> None:
@@ -106,7 +106,7 @@ def _exchanged(client: Any, request: httpx2.Request) -> Any:
 
 
 def _fresh(before: Any, prepared: Any) -> dict[str, str]:
-    """Return the credentials that a hook added to a call's headers or changed there, by name."""
+    """Return the credentials in a call's headers that a hook added or changed, by header name."""
     was, now = (_headers(options) for options in (before, prepared))
     names = {"authorization", "api-key"} | {each.key_header.decode() for each in shapes().values()}
     return {name: text for name, text in now.items() if was.get(name) != text and name in names}

@@ -1,4 +1,4 @@
-"""What both shells do for one turn, apart from I/O."""
+"""What both shells do for one turn, except I/O."""
 
 from __future__ import annotations
 
@@ -46,25 +46,25 @@ _BODY_BOUND = (
     *("content-length", "transfer-encoding", "content-digest", "digest", "content-md5"),
     "idempotency-key",
 )
-"""Headers that describe one body, or identify one request: wrong in a later attempt."""
+"""Headers that describe one body or identify one request. A later attempt must not have them."""
 
 AT_ONCE = 32_768
-"""Below this size in bytes `Work` takes milliseconds and is done without a thread."""
+"""Below this size in bytes `Work` takes milliseconds, and no thread is used."""
 CLOSED = "Cannot send a request, as the client has been closed."
 """The message of httpx2's own error."""
 
 
 class TooLargeError(httpx2.DecodingError):
-    """Raised for an answer, or one event of it, that has more bytes than a shell reads.
+    """Raised if an answer, or one event of it, has more bytes than a shell reads.
 
-    `lasting`: the same request again would only bring it again.
+    `lasting`: if the same request were resent, its answer would be too large again.
     """
 
     lasting = True
 
 
 class SilentStreamError(TimeoutError):
-    """Raised for a stream that was silent for far longer than the model usually is."""
+    """Raised if a stream was silent for much longer than is usual for the model."""
 
 
 _BLANKS = (b"\n\n", b"\r\n\r\n", b"\r\r")
@@ -75,32 +75,33 @@ def _too_large(what: str, most: float) -> TooLargeError:
 
 
 class Shell:
-    """One turn in a shell: everything but the I/O.
+    """One turn in a shell: everything except the I/O.
 
-    A shell asks for the next command (`_next`), drives the steps that carry it out (`_performing`),
-    and notes the result in `_reply`. The bytes of a response go through a `_taker`. Neither of the
-    two raises if our own code fails: the answer then ends with the text that arrived (`_break`).
+    A shell gets the next command from `_next`, drives the steps that execute it (`_performing`),
+    and stores the result in `_reply`. The bytes of a response pass through a `_taker`. `_next` and
+    the taker do not raise if our own code fails. Then the answer ends with the text that arrived
+    (`_break`).
     """
 
-    # What differs between the shells. In asynchronous code the first five return awaitables.
+    # These differ between the shells. In asynchronous code the first five return awaitables.
     _drop: Callable[[], Any]
     """Closes the live response."""
     _read_whole: Callable[[httpx2.Response], Any]
-    """Reads the body of a response, as its `read` does, if it is not too large."""
+    """Reads the body of a response as its `read` does. Raises `TooLargeError`."""
     _sleep: Callable[[float], Any]
     _ask: Callable[[Consult, float], Any]
-    """Asks a store; returns `TimeoutError` if it took longer than so many seconds."""
+    """Executes a store's command; returns a `TimeoutError` if it takes more than these seconds."""
     _aside: Callable[[Callable[[], Any]], Any]
-    """Calls a function that takes long: in a thread, if others would wait."""
+    """Calls a slow function: in a thread, if the event loop would wait."""
     _interruptible: Callable[[], AbstractContextManager[object]]
     """Returns a context that closing the stream interrupts."""
     _in_time: Callable[[httpx2.Response | None], AbstractContextManager[object]]
-    """Returns a context that ends with the time of an attempt; in it, a response may be read."""
+    """Returns a context that bounds the time of an attempt; a response may be read in it."""
 
     max_event_bytes: float = 32 << 20
-    """Bytes that one event of a stream may have."""
+    """The most bytes of one event of a stream."""
     max_body_bytes: float = 256 << 20
-    """Bytes that the body of an answer may have, decoded; of a stream, all its events."""
+    """The most bytes of an answer's decoded body, or of all events of a stream."""
 
     def __init__(
         self,
@@ -111,21 +112,21 @@ class Shell:
     ) -> None:
         self.elapsed: datetime.timedelta | None = None
         self.abandoned = False
-        """Whether its client is closing it; a caller who still reads then gets an error."""
+        """Whether the client closes this stream; a caller who still reads it gets an error."""
         self.gathered = False
-        """Whether the caller is given a body, made of the events of the first attempt."""
+        """Whether the caller gets a body that is made of the first attempt's events."""
         given = FOREIGN_ANSWER.get()
         self.played: ReplayedAnswer | None = None if given is None else given.take(turn)
-        """The part of the answer that exists already; it replaces the first attempt."""
+        """The existing part of the answer, which replaces the first attempt."""
         self._send = send
         self._turn = turn
         self._script = turn.run()
         self._reply: Reply = None
-        # The engine's next command if it gave one before the end of the body (`_may_pass`).
+        # The engine's next command, if `_may_pass` got it before the end of the body.
         self._asked: Command | None = None
         self._request = request
-        # The headers of later attempts: without those that auth, hooks, the SDK's preparation and
-        # the cookie jar (if the caller's cookies came from it) add anew to each attempt.
+        # The headers of later attempts. Auth, hooks, the SDK's preparation and the cookie jar (if
+        # the caller's cookies came from it) add theirs to each attempt, so those are left out.
         self._prepared: Preparation | None = request.extensions.get(KEY)
         before = request if self._prepared is None else self._prepared
         self._headers = httpx2.Headers(before.headers)
@@ -141,7 +142,7 @@ class Shell:
                 del self._headers["cookie"]
         self._started = time.perf_counter()
         self._live: httpx2.Response | None = None
-        # When the attempt under way is to be aborted, as `time.monotonic`; `None`: never.
+        # When the attempt under way is aborted, a time of `time.monotonic`; `None`: never.
         self._until: float | None = None
         self._own = True
         self._error: Exception | None = None
@@ -153,7 +154,7 @@ class Shell:
         self._relayed = False
         self._over = False
         self.listens = True
-        """Whether a stream that is silent for too long is ended."""
+        """Whether the shell ends a stream that is silent for too long."""
         self._silence: Silence | None = None
         """The silences of the stream under way; `None`: they are not bounded."""
         self._since: float | None = None
@@ -162,14 +163,17 @@ class Shell:
         self._events = bytearray()
         """The events of an answer that the caller gets as a body."""
         self._bug: Exception | None = None
-        """An error of our own, while events were read of which a body is made."""
-        # Bytes that would validly end what the caller has; `None`: none are known.
+        """An error in our own code while it read the events from which a body is made."""
+        # Bytes that would end validly what was delivered; `None`: none are known.
         self._closing: bytes | None = None
 
     # --- commands ------------------------------------------------------------------------------
 
     def opening(self) -> Steps:
-        """Send the caller's request; return its response, with this stream in it if we heal it."""
+        """Send the caller's request; return its response.
+
+        This stream is in the response, unless the turn leaves the answer unchanged.
+        """
         while isinstance(command := self._next(), (Send, Read, Wait, Work)):
             self._reply = yield from self._performing(command)
         if (response := self._opened(command)) is not None:
@@ -177,7 +181,7 @@ class Shell:
                 events = yield partial(self._read_whole, response)
                 body = self._rebuilt(response, events)
                 response.headers["content-type"] = "application/json"
-                response.__dict__["_content"] = body or events  # as the reading of a response does
+                response.__dict__["_content"] = body or events  # as `response.read` does
             return response
         yield self._drop
         if self._closed:
@@ -191,7 +195,7 @@ class Shell:
         return streams and asked is not None and not asked[1].streamed
 
     def _performing(self, command: Command) -> Steps:
-        """Carry out a command that shows nothing; return the reply to it."""
+        """Execute a command that delivers nothing; return the reply to it."""
         with self._interruptible():
             try:
                 if isinstance(command, Send):
@@ -221,15 +225,16 @@ class Shell:
     # --- the engine's side ---------------------------------------------------------------------
 
     def _next(self) -> Command | None:
-        """Return the engine's next command; `None` when there is nothing more to do.
+        """Return the engine's next command, or `None` if there is none.
 
         Raises the error of a `Raise`, and `httpx2.ReadError` if the client was closed.
         """
         if self._bug is not None and not self._broken:
             return Emit(self._break(self._bug))
         if self._closed or self._broken:
-            # A caller who still reads would take an end for that of a whole answer, so the stream
-            # fails as a closed connection does. A caller who closed it knows that it is not whole.
+            # If the client was closed while the caller reads, the stream fails as a closed
+            # connection does: an end would mean that the answer is complete. If the caller closed
+            # the stream, they know that the answer is incomplete.
             if self._closed and self.abandoned and self._attached:
                 raise httpx2.ReadError("the client was closed", request=self._request)
             return None
@@ -250,14 +255,14 @@ class Shell:
             self._stop()
             raise command.error
         if isinstance(command, Emit):
-            # The bytes that would end the answer after this command's. If the report is finished,
-            # this command has the last bytes, and nothing more is needed.
+            # The bytes that would end the answer after those of this command. If the report is
+            # finished, these are the last bytes, and nothing has to follow.
             ended = self._turn.recorder.finished is not None
             self._closing = b"" if ended else self._turn.replay.closing
         return command
 
     def _taker(self, relay: StreamBody) -> Feed:
-        """Return a function that feeds a chunk to the engine and returns the bytes to show now.
+        """Return a function that passes a chunk to the engine and returns the bytes to deliver.
 
         It runs for each chunk of every answer, so it uses local variables.
         """
@@ -292,7 +297,7 @@ class Shell:
             except TooLargeError as error:
                 return self._overflowed(error, first=raw is not None)
             except Exception as bug:
-                # The rest of the caller's own attempt is passed on as it is; a later one is ended.
+                # The rest of the first attempt passes through unchanged; a later attempt ends here.
                 self._over = raw is None
                 feed, raw = _as_it_came, None
                 return shown + self._break(bug)
@@ -303,9 +308,9 @@ class Shell:
         return take
 
     def _saving(self, feed: Feed) -> Feed:
-        """Return a feed that also keeps the bytes, and that survives errors of our own.
+        """Return a feed that also stores the bytes, and does not raise if our own code fails.
 
-        All of the bytes are needed to make the body without the engine.
+        Without the engine, the body can only be made from all of the bytes.
         """
 
         def take(chunk: bytes) -> bytes:
@@ -324,7 +329,7 @@ class Shell:
 
     @contextlib.contextmanager
     def _listening(self, relay: StreamBody) -> Generator[None]:
-        """End the live response if it is silent for too long while the context is open."""
+        """End the live response if it is silent for too long within this context."""
         live, self._silenced = self._live, None
         if relay.silence is None or live is None or not self.listens or _line(live) is None:
             yield
@@ -338,7 +343,7 @@ class Shell:
             self._silence = self._since = None
 
     def check_silence(self) -> None:
-        """End the live response if it has been silent for too long; called in another thread."""
+        """End the live response if it has been silent for too long. Another thread calls this."""
         since, silence, live = self._since, self._silence, self._live
         if since is None or silence is None or live is None:
             return
@@ -349,10 +354,10 @@ class Shell:
             wake(live)
 
     def _size_check(self) -> Callable[[bytes, int], None]:
-        """Return a function that raises `TooLargeError` for a chunk with which there is too much.
+        """Return a function that raises `TooLargeError` if an answer or an event is too large.
 
-        It takes the chunk and the bytes of the answer so far. A chunk that is one whole event need
-        not be given to it.
+        It takes a chunk, and the number of the answer's bytes up to the end of the chunk. It need
+        not be called for a chunk that is one complete event.
         """
         kind = "" if self._live is None else self._live.headers.get("content-type", "")
         most, event, last = self.max_body_bytes, 0, b""
@@ -371,10 +376,10 @@ class Shell:
         return check
 
     def _overflowed(self, error: TooLargeError, *, first: bool) -> bytes:
-        """End the caller's own attempt (`first`) with the error: nothing more of it is read.
+        """Raise the error of an answer that is too large, or ignore what follows its end.
 
-        Only after a whole answer what follows its end is left, and `b""` returned. The error of a
-        later attempt is raised, and the engine decides what it means.
+        If the first attempt's answer is complete already, return `b""`: nothing more is read. If it
+        is not, the turn fails. The engine gets the error of a later attempt, and decides.
         """
         if first and self._turn.recorder.finished is not None:
             self._over = True
@@ -392,7 +397,7 @@ class Shell:
             raise _too_large("the answer", self.max_body_bytes)
 
     def _may_pass(self, result: AttemptResult) -> bool:
-        """Whether the rest of a body may pass unread, after the engine was sent its result."""
+        """Send the engine an attempt's result; return whether the rest may pass unread."""
         try:
             command = self._script.send(result)
         except StopIteration:  # the turn was closed meanwhile
@@ -403,7 +408,7 @@ class Shell:
         return False
 
     def _fail(self, error: Exception) -> None:
-        """Note a dropped connection; if a close caused it, raise `httpx2.ReadError` instead."""
+        """Reply with a dropped connection. If `close` caused it, raise `httpx2.ReadError`."""
         if isinstance(error, TooLargeError) and self._broken:
             raise error
         if self._closed:
@@ -413,9 +418,10 @@ class Shell:
         self._reply = self._silenced or error
 
     def _break(self, bug: Exception) -> bytes:
-        """Stop the engine after an error of our own; return the bytes that end the answer.
+        """Stop the engine after an error in our own code; return the bytes that end the answer.
 
-        They end it validly where it stands; if none are known, the unsent bytes of the provider.
+        They end validly what was delivered. If no such bytes are known, return the provider's bytes
+        that were not delivered.
         """
         logger.error("internal error: the answer ends with the text that arrived", exc_info=bug)
         self._broken = True
@@ -444,9 +450,9 @@ class Shell:
     # --- requests and responses ----------------------------------------------------------------
 
     def _prepare(self, send: Send) -> httpx2.Request | httpx2.Response:
-        """Return the request for an attempt: the caller's own, or one like it.
+        """Return the request for an attempt: the caller's own, or one made from it.
 
-        If none must be sent, return the response: what was saved, or the refusal.
+        If no request must be sent, return a response: the saved answer, or the refusal.
         """
         self._live = self._error = self._until = None
         if send.bounded and send.seconds is not None:
@@ -476,7 +482,7 @@ class Shell:
             if not value:
                 headers.pop(name, None)
 
-        # The caller's timeouts shrink to the time that is left.
+        # No timeout is longer than the time left for the attempt.
         extensions = dict(original.extensions)
         if send.seconds is not None:
             given, timeouts = extensions.get("timeout", {}), dict[str, float]()
@@ -496,11 +502,11 @@ class Shell:
 
     @property
     def _left(self) -> float | None:
-        """Seconds until the attempt under way is to be aborted; `None`: it has no bound."""
+        """Seconds until the attempt under way is aborted; `None`: its time is not bounded."""
         return None if self._until is None else max(0.0, self._until - time.monotonic())
 
     def _opened(self, command: Command | None) -> httpx2.Response | None:
-        """Return the response for the caller; `None`: their request must be sent as it is."""
+        """Return the response for the caller. `None`: their request must be sent unchanged."""
         live = self._live
         if self._closed:
             return None
@@ -511,7 +517,7 @@ class Shell:
             if self._broken and live is not None and not (self._own or live.is_success):
                 return None
             return live
-        # The caller gets this response with our stream in it; a copy keeps the provider's stream.
+        # The caller gets this response with our stream in it. A copy has the provider's stream.
         self._attached = True
         self._live = twin = httpx2.Response(
             live.status_code,
@@ -523,7 +529,7 @@ class Shell:
         if live.is_closed:  # a response hook has read it, so its stream is consumed
             twin.headers.pop("content-encoding", None)
             twin.stream = httpx2.ByteStream(live.content)
-        for name in ("_content", "_text", "_decoder"):  # attributes set by that reading
+        for name in ("_content", "_text", "_decoder"):  # attributes that a hook's `read` has set
             live.__dict__.pop(name, None)
         live.is_closed = live.is_stream_consumed = False
         for name in ("content-encoding", "content-length"):
@@ -546,13 +552,13 @@ class Shell:
         self._stop()
 
     def _stop(self) -> None:
-        """Close the engine's generator; that fails while it runs in another thread."""
+        """Close the engine's generator. That fails while it runs in another thread."""
         with contextlib.suppress(Exception):
             self._script.close()
 
 
 def begin(command: Consult, done: Callable[[], object]) -> None:
-    """Run a store's command in a daemon thread, since it may hang; `done` is called in it then."""
+    """Run a store's command in a daemon thread, which may hang. The thread then calls `done`."""
 
     def ask() -> None:
         command.do()
@@ -571,7 +577,7 @@ def _line(response: httpx2.Response) -> Any:
 
 
 def wake(response: httpx2.Response) -> None:
-    """Shut a response's socket down, to wake who reads it: closing would not."""
+    """Shut a response's socket down, to wake a thread that reads it. Closing it would not."""
     with contextlib.suppress(Exception):
         line = _line(response)
         try:
@@ -590,7 +596,7 @@ def _anything(chunk: bytes) -> bool:
 
 
 def as_stream(request: httpx2.Request, engine: Engine) -> httpx2.Request:
-    """Return a request for a body as one for a stream; unchanged if its format has no streams."""
+    """Change a request for a body into one for a stream, if its format allows that."""
     dialect = engine.claims(request.method, request.url.path)
     whole = isinstance(request.stream, httpx2.ByteStream)
     if dialect is None or not whole or "content-encoding" in request.headers:
@@ -610,7 +616,10 @@ def as_stream(request: httpx2.Request, engine: Engine) -> httpx2.Request:
 
 
 def _url(url: httpx2.URL, outgoing: Outgoing) -> httpx2.URL:
-    """Return a request's URL, its path and query changed in encoded form: decoding loses bytes."""
+    """Return a request's URL with its new path and query.
+
+    They are changed in encoded form, because decoding may lose bytes.
+    """
     if outgoing.path is None and not outgoing.query:
         return url
     path, _, query = url.raw_path.decode("ascii").partition("?")

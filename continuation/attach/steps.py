@@ -1,4 +1,4 @@
-"""One generator for synchronous and asynchronous code: it says what is done, not how it waits."""
+"""Lets one generator serve synchronous and asynchronous code: it does not know how to wait."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 Steps = Generator[Callable[[], Any], Any, Any]
-"""Yields a function without arguments, and is sent its result; in asynchronous code the function
-returns an awaitable of it. What the function raises is raised where it was yielded."""
+"""A generator that yields functions without arguments. `yield` returns the result of the function,
+or raises what the function raises. In asynchronous code the function returns an awaitable."""
 
 
 def called(steps: Steps) -> Any:
@@ -22,7 +22,7 @@ def called(steps: Steps) -> Any:
             except StopIteration as end:
                 return end.value
             except RuntimeError as error:
-                # A generator turns the `StopIteration` of such a function into this (PEP 479).
+                # If the function raised `StopIteration`, the generator makes this of it (PEP 479).
                 if stopped is None or error.__cause__ is not stopped:
                     raise
                 raise stopped from stopped.__cause__
@@ -32,11 +32,11 @@ def called(steps: Steps) -> Any:
                 stopped = error if isinstance(error, StopIteration) else None
                 resume = partial(steps.throw, error)
     finally:
-        del resume, stopped  # else an error would keep this frame alive, and the frame the error
+        del resume, stopped  # else an error and this frame would keep each other alive
 
 
 def at_once(function: Callable[[], Any]) -> Any:
-    """Call a function that takes long, where no others would wait."""
+    """Call a slow function in this thread: synchronous code has no event loop that would wait."""
     return function()
 
 
@@ -54,4 +54,4 @@ async def awaited(steps: Steps) -> Any:
             except BaseException as error:
                 resume = partial(steps.throw, error)
     finally:
-        del resume  # else an error would keep this frame alive, and the frame the error
+        del resume  # else an error and this frame would keep each other alive

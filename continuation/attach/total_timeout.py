@@ -1,4 +1,4 @@
-"""A timeout as aiohttp has it: for a call from beginning to end, not for each wait for bytes."""
+"""A timeout with aiohttp's meaning: it bounds a call from beginning to end, not each read."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import httpx2
 from continuation.attach.stand_in import StandIn
 
 _DEADLINE = "continuation.deadline"
-"""Key in a request's extensions, which later attempts copy: a turn has one deadline."""
+"""Key in a request's extensions. Later attempts copy it, so that a turn has one deadline."""
 
 
 class TotalTimeout(StandIn, httpx2.AsyncClient):
-    """Stands for another client; a call's read timeout bounds all attempts of the call together.
+    """Stands for another client. A call's read timeout bounds all attempts of the call together.
 
-    After that time it raises `TimeoutError`, as aiohttp does. Only calls of a method (a path that
-    ends in `models/m:method`) are bounded: uploads and the like never went through aiohttp.
+    After that time it raises `TimeoutError`, as aiohttp does. It bounds only calls of a method,
+    such as `models/NAME:generateContent`. Uploads and downloads keep their timeouts for each read.
     """
 
     origin: httpx2.AsyncClient
@@ -30,7 +30,7 @@ class TotalTimeout(StandIn, httpx2.AsyncClient):
     async def send(
         self, request: httpx2.Request, *, stream: bool = False, **options: Any
     ) -> httpx2.Response:
-        """Send a request; raises what the other client's `send` raises, and `TimeoutError`."""
+        """Send a request. Raises what the other client's `send` raises, and `TimeoutError`."""
         seconds = request.extensions.get("timeout", {}).get("read")
         if seconds is None or ":" not in request.url.path.rpartition("/")[2]:
             return await self.origin.send(request, stream=stream, **options)

@@ -1,8 +1,9 @@
-"""One thread for all streams of a process, which ends those that are silent for too long.
+"""A thread that ends the streams of this process that are silent for too long.
 
-A thread that waits for bytes cannot look at the clock, and httpcore reads the timeout of an HTTP/1
-body once, before its first chunk, so it cannot follow the phases of an answer. A timer for each
-stream would be a thread for each, or a cancel scope for each chunk.
+A thread that waits for bytes cannot look at the clock. httpcore's read timeout does not help: it is
+read once, before the first chunk of an HTTP/1 body, but the allowed silence changes with the phases
+of an answer. A timer for each stream would need a thread for each stream, or a cancel scope for
+each chunk.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final, Protocol
 logger = logging.getLogger("continuation")
 
 TICK: Final = 5.0
-"""Seconds between two looks at the streams."""
+"""Seconds between two checks of the streams."""
 
 
 class Watched(Protocol):
@@ -27,7 +28,7 @@ class Watched(Protocol):
 
 
 class Watchdog:
-    """Looks at streams from time to time; its thread runs only while there are any."""
+    """Checks streams every few seconds. Its thread runs only while there are streams."""
 
     def __init__(self, tick: float = TICK) -> None:
         self.tick = tick
@@ -36,10 +37,10 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     def add(self, stream: Watched) -> None:
-        """Look at a stream until it is removed or collected."""
+        """Check a stream until it is removed or garbage-collected."""
         with self._lock:
             self._streams.add(stream)
-            # After a fork the thread of the parent is not alive here.
+            # After a fork, the parent's thread is not alive in this process.
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(
                     target=self._work, name="continuation-watchdog", daemon=True
@@ -47,7 +48,7 @@ class Watchdog:
                 self._thread.start()
 
     def remove(self, stream: Watched) -> None:
-        """Look at a stream no longer."""
+        """Stop checking a stream."""
         with self._lock:
             self._streams.discard(stream)
 
@@ -59,12 +60,12 @@ class Watchdog:
         while True:
             before = time.monotonic()
             time.sleep(self.tick)
-            # A process that was stopped has not read what arrived meanwhile: let it read first.
+            # A process that was suspended has not read what arrived meanwhile: let it read first.
             if time.monotonic() - before < self.tick + TICK and not self._look():
                 return
 
     def _look(self) -> bool:
-        """Look at each stream; return whether there are any."""
+        """Check each stream; return whether there are any."""
         with self._lock:
             streams = [*self._streams]
             if not streams:

@@ -1,4 +1,4 @@
-"""The command `continuation`: its parser and its exit status; each subcommand is a module."""
+"""The command `continuation`: its parser and its exit status. Each subcommand is in a module."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COMMANDS = {
     "sessions": "journal",
     **{name: name for name in ("config", "limits", "doctor")},
 }
-"""The module of each command; only that of the called one is imported, as most import much."""
+"""The module of each command. Only the called command's module is imported: most are slow."""
 _EPILOG = """\
 exit status:
     0  the answer is complete (demo: the texts are identical; serve, simulate: stopped by Ctrl-C)
@@ -49,7 +49,7 @@ Output has colours on a terminal, but not in a pipe or when NO_COLOR is set."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv` (default: the process's own) and return its exit status.
+    """Run the command line `argv` (default: that of the process), and return its exit status.
 
     Raises `SystemExit`, as argparse does, for `--help`, `--version` and wrong usage.
     """
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sys.stderr is not None:  # pyright: ignore[reportUnnecessaryComparison] - closed by `2>&-`
             sys.stderr.write(f"continuation: {message}\n")
         return int(status)
-    except Exception as error:  # not its text: that may contain what was read
+    except Exception as error:  # its text is not printed, because it may contain what was read
         at = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{type(error).__name__} in {at.name}, line {at.lineno} of {Path(at.filename).name}"
         if sys.stderr is not None:  # pyright: ignore[reportUnnecessaryComparison]
@@ -83,14 +83,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _is_no_report(record: logging.LogRecord) -> bool:
-    """Whether a record is not the report of a turn: the commands write that themselves."""
+    """Whether a log record is not the report of a turn. The commands write reports themselves."""
     return not hasattr(record, "report")
 
 
 class _Parser(argparse.ArgumentParser):
     """A parser that adds `--json` and `--quiet` to every command that can be run.
 
-    It takes no abbreviated options, which would hide misspelled ones, and names the nearest one.
+    It refuses abbreviated options, because a misspelled option could be one. For a misspelled
+    option it suggests the nearest.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -98,7 +99,7 @@ class _Parser(argparse.ArgumentParser):
         self.allow_abbrev = False
 
     def error(self, message: str) -> NoReturn:
-        """End the program with the message, and with what was probably meant."""
+        """End the program with the message, and suggest what the user probably meant."""
         known = self.option_strings()
         wrong = re.search(r"unrecognized arguments: (--[\w-]+)", message)
         if choice := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
@@ -108,7 +109,7 @@ class _Parser(argparse.ArgumentParser):
         super().error(message)
 
     def option_strings(self) -> list[str]:
-        """Return all options, those of subcommands included."""
+        """Return all options, including those of subcommands."""
         found = list[str]()
         for action in self._actions:
             found += action.option_strings
@@ -129,7 +130,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser(command: str) -> argparse.ArgumentParser:
-    """Return the parser: of one command if `command` is its name, else of all commands."""
+    """Return a parser with one command if `command` is its name, or else with all commands."""
     parser = _Parser(
         prog="continuation",
         description="Complete model answers that were truncated at the output limit or dropped.",

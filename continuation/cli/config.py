@@ -58,7 +58,7 @@ def add_to(commands: Commands) -> None:
 
 
 def add_policies(parser: argparse.ArgumentParser) -> None:
-    """Add the options for policies: a file, and single keys above it."""
+    """Add the options for policies: a file, and keys that override it."""
     parser.add_argument(
         "--config",
         metavar="FILE",
@@ -77,7 +77,7 @@ def add_policies(parser: argparse.ArgumentParser) -> None:
 
 
 def find_config(named: str | Path | None) -> tuple[Path | None, str]:
-    """Return the file to use, None without one, and in words how it was chosen."""
+    """Return the file to use, or None, and in words how it was chosen."""
     if named is not None:
         return Path(named), "named on the command line"
     if from_environment := os.environ.get(ENVIRONMENT):
@@ -92,10 +92,10 @@ def in_force(
     *,
     usual: Mapping[str, Any] | None = None,
 ) -> Config:
-    """Return the configuration to use; note on stderr a file that `--config` did not name.
+    """Return the configuration to use. If `--config` did not name its file, note that on stderr.
 
-    `settings`: each KEY=VALUE of `--set`. `usual`: what the command itself sets, above the file and
-    below `--set`. Raises `CommandError` for a mistake.
+    `settings`: each KEY=VALUE of `--set`. `usual`: settings of the command itself, which override
+    the file and which `--set` overrides. Raises `CommandError` for a mistake.
     """
     path, who = find_config(named)
     try:
@@ -120,12 +120,12 @@ def in_force(
 
 
 def unreadable(error: Exception, who: str) -> str:
-    """Describe the error of reading a file; `who`: how it was chosen, added to an `OSError`."""
+    """Describe an error of reading a file. `who`: how the file was chosen; for an `OSError`."""
     return f"{reason(error)} ({who})" if isinstance(error, OSError) else reason(error)
 
 
 def describe_config(path: Path, who: str, config: Config) -> str:
-    """Describe a file without mistakes: how many keys, vendors and upstreams it has."""
+    """Describe a file without mistakes: its numbers of keys, vendors and upstreams."""
     keys = sum(len(layer.values) for layer in config.layers)
     counts = [plural(keys, "key"), plural(len(config.vendors), "vendor")]
     provided = built_in().values()
@@ -135,7 +135,7 @@ def describe_config(path: Path, who: str, config: Config) -> str:
 
 
 def gateway_settings(config: Config) -> dict[str, object]:
-    """Return the keys of `[gateway]` and their values in force, for a person to read."""
+    """Return the keys of `[gateway]` with the values that apply, for a person to read."""
     found = dict[str, object]()
     for item in fields(config.gateway):
         value = getattr(config.gateway, item.name)

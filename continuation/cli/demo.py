@@ -44,19 +44,19 @@ no key, and nothing leaves the machine."""
 _MANNER = "anchor"
 _LONG_MODULES = ("_pydecimal", "pydoc_data.topics")
 _SMALLEST = 256
-"""Requests with a smaller limit are left alone by the default policy."""
+"""The default policy passes requests with a smaller limit through unchanged."""
 _RECOVERIES = 3
 _REPEATED = 128
-"""Most tokens that a recovery may spend on repeating text."""
+"""The most tokens in which a recovery may repeat text."""
 _BEFORE_THE_CALL = 256
 """Tokens for the text before a call."""
 _PACE = 2.0
-"""Seconds that the wrapped client's text takes on a terminal, so that it can be watched."""
+"""Seconds in which the wrapped client's text arrives on a terminal, so that one can watch it."""
 _STEPS = 1200
-"""About how many events that text comes in."""
+"""The approximate number of events in which that text arrives."""
 _PROMPT = "Write the file."
 _AROUND = 7
-"""Characters of the answer that are quoted on either side of a seam."""
+"""The number of characters that are quoted before and after a seam."""
 
 
 def add_to(commands: Commands) -> None:
@@ -110,7 +110,7 @@ def add_to(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the demo; return `Exit.WHOLE` only if the answer equals the file."""
+    """Run the demo. Return `Exit.WHOLE` only if the answer equals the file."""
     if arguments.tool and not arguments.huge and arguments.manner:
         message = "--manner: has no effect with --tool, where the request is resent; leave it out"
         raise CommandError(message, Exit.USAGE)
@@ -124,7 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
     out = demo.out
     simulator = demo.provider(demo.scenario)
     with simulator, warnings.catch_warnings():
-        # A simulated model does not retire.
+        # SDKs warn that old models are deprecated, which does not matter for simulated ones.
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
             with Sdk(driver.sdk).simulated(simulator.url) as client:
@@ -143,7 +143,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def default_file() -> Path:
-    """Return a long text file that comes with Python (3.11 to 3.14: about 230 kB)."""
+    """Return a long text file of Python's standard library (3.11 to 3.14: about 230 kB).
+
+    Raises `CommandError` if this Python has none.
+    """
     for name in _LONG_MODULES:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.origin is not None and Path(spec.origin).is_file():
@@ -156,10 +159,11 @@ def default_file() -> Path:
 
 
 class Demo:
-    """A file for the model to recite, and the limits at which it is truncated.
+    """A file that the model recites, and the limits at which the answer is truncated.
 
-    The answer is a long text, truncated several times, or visible text and a streamed `Write` call,
-    truncated inside the call. Raises `CommandError` for a file that is unreadable or too short.
+    The answer is a long text that is truncated several times. With `--tool` it is a text and a
+    streamed `Write` call, and it is truncated inside the call. Raises `CommandError` for a file
+    that is unreadable or too short.
     """
 
     def __init__(self, arguments: argparse.Namespace) -> None:
@@ -174,7 +178,8 @@ class Demo:
         self.out = screen(sys.stdout)
         self.document: dict[str, Any] = {"file": str(self.path)}
         """What `--json` writes."""
-        # Of the wrapped call: characters so far, the last attempt announced, the report, the line.
+        # For the wrapped call: characters so far, the last event that announced an attempt, the
+        # report, the live line.
         self._received = 0
         self._announced: Recovering | Escalating | None = None
         self._report: Report | None = None
@@ -193,7 +198,10 @@ class Demo:
             raise CommandError(message, Exit.USAGE) from error
 
     def _plan(self, text: str, limit: int | None, manner: str) -> None:
-        """Choose the first limit and the ceiling; `limit` and `manner` are what the user wants."""
+        """Choose the first limit and the ceiling. `limit` and `manner` are the user's choice.
+
+        Raises `ValueError` for a text that is too short, and for an invalid combination.
+        """
         answer = text
         if self.tool:
             answer = json.dumps({"path": self.path.name, "content": text}, ensure_ascii=False)
@@ -212,21 +220,21 @@ class Demo:
         if self.huge:
             ceiling = self.limit = limit or max(_SMALLEST, whole // 3)
         elif self.tool:
-            # The first attempt is cut half-way, and the ceiling is enough.
+            # The first attempt is truncated in the middle, and the ceiling is enough for the rest.
             whole += _BEFORE_THE_CALL
             self.limit = limit or max(_SMALLEST, whole // 2)
             limits = find(self.model)
             ceiling = None if limits is not None and limits.ceiling > whole else whole
         else:
-            # One attempt and three recoveries are enough, and needed: the first attempt gets a
-            # fifth of the answer, the ceiling is a third of the rest and more.
+            # The answer needs exactly one attempt and three recoveries. The first limit is a fifth
+            # of the answer, and the ceiling is slightly more than a third of the rest.
             self.limit = limit or max(_SMALLEST, whole // 5)
             rest = max(0, whole - self.limit)
             ceiling = max(self.limit, rest // _RECOVERIES + rest // 300 + _REPEATED)
         self.scenario = Scenario(manner=manner, call=self.tool, ceiling=ceiling)
 
     def provider(self, scenario: Scenario) -> Simulator:
-        """Return the simulated provider, and write what it simulates."""
+        """Return the simulated provider, and write what it simulates. Raises `CommandError`."""
         sdk = f"{self.format.sdk.name} {Sdk(self.format.sdk).version}"  # raises if it is missing
         try:
             simulator = Simulator(self.path, scenario)
@@ -240,7 +248,10 @@ class Demo:
         return simulator
 
     def paced(self) -> Scenario:
-        """Return the scenario slowed down for watching; for a call, which is held, as it is."""
+        """Return a slower scenario, so that one can watch the text.
+
+        It is not slower for a call, because that is buffered and arrives in one piece.
+        """
         if self.tool:
             return self.scenario
         size = max(1, self.length // _STEPS)
@@ -255,7 +266,7 @@ class Demo:
         if self.tool:
             more = (
                 "and called Write" if pieces else "and nothing else"
-            )  # Gemini: whole or not at all
+            )  # Gemini sends a call completely, or not at all
             self.out.line(f"   the model said {''.join(text)!r} {more}", "dim")
             # The part of the file that is in the arguments, which may be truncated.
             arguments = "".join(pieces).encode() or b"{}"
@@ -288,7 +299,7 @@ class Demo:
             if self.huge:
                 policies["truncated_tool_call"] = "complete"
             wrapped = continuation.wrap(client, on_event=self._on_event, **policies)
-        except (OSError, ValueError, TypeError) as error:  # mostly of the environment's file
+        except (OSError, ValueError, TypeError) as error:  # CONTINUATION_CONFIG's file is invalid
             raise CommandError(reason(error), Exit.USAGE) from error
         self._began = time.monotonic()
         pieces: list[str] = []
@@ -328,7 +339,10 @@ class Demo:
         return f"{self.format.stop_name} {end.stop!r}"
 
     def prove(self, what: str, got: bytes) -> bool:
-        """Show the digests of the file and of `got`; return whether the two are equal."""
+        """Show the digests of the file and of `got`; return whether they are equal.
+
+        `what`: a name for `got`.
+        """
         self.out.line()
         self.out.line("3. the proof", "bold")
         for name, data in (("the file", self.content), (what, got)):
@@ -358,9 +372,9 @@ class Demo:
                 if isinstance(event, Recovering) and not event.replaces and not self.huge:
                     text += f"; seam at character {number(self._received)}"
             case Retrying():
-                self._announced = None  # this event itself states why the request is repeated
+                self._announced = None  # this event states why the request is resent
             case Truncated() if announced and event.attempt > announced.attempt:
-                # A later attempt was truncated than was announced, and no event states why.
+                # This attempt is later than the announced one, and no event states why.
                 self._note(
                     f"attempt {announced.attempt} was refused; "
                     f"attempt {event.attempt} has {limited(event)}"
@@ -373,7 +387,7 @@ class Demo:
         self.out.line(f"   {time.monotonic() - self._began:5.2f} s  {text}")
 
     def _sum_up(self, text: str) -> None:
-        """Show the attempts, what they cost, and their seams in `text`; a call has none."""
+        """Show the attempts, their cost, and their seams in `text`. A call has no seams."""
         if self._report is None:
             return
         self.document["report"] = self._report.as_dict()
@@ -398,7 +412,7 @@ class Demo:
             return
         rows: list[list[str]] = []
         for seam in self._report.seams:
-            # By `repr`: control characters of the text must not reach the terminal.
+            # `repr` is used because control characters of the text must not reach the terminal.
             offset = seam.at - seam.taken_back
             before = repr(text[max(0, offset - _AROUND) : offset])[1:-1]
             after = repr(text[offset : offset + _AROUND])[1:-1]
@@ -411,7 +425,7 @@ class Demo:
 
 
 def _only_content(end: End) -> bytes:
-    """Return the file in the one call; empty if there is another number, or half a call."""
+    """Return the file in the call; empty unless there is exactly one call with valid JSON."""
     try:
         parsed = [json.loads(call) if isinstance(call, str) else call for call in end.calls]
     except ValueError:

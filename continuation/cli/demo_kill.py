@@ -1,4 +1,4 @@
-"""`continuation demo --kill`: an agent is killed while the model writes, and started again."""
+"""`continuation demo --kill`: kills an agent while the model writes, and starts it again."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from continuation.reports.account import number, plural
 from continuation.simulator import Reply, Simulator, Text, ToolUse
 
 _SHARE = 0.4
-"""Share of the answer that the agent gets before it is killed."""
+"""The share of the answer that the agent gets before it is killed."""
 _LOOKS = Reply([Text("I look first."), ToolUse("Look", {})], stop="tool_use")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the demo; return `Exit.WHOLE` if the answer equals the file and the tool ran once."""
+    """Run the demo. Return `Exit.WHOLE` if the answer equals the file and the tool ran once."""
     if arguments.max_tokens is not None:
         message = (
             "--max-tokens: has no effect with --kill, because a kill ends the answer; leave it out"
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _Agent:
-    """The agent's program; each `run` starts it again."""
+    """The agent's program. Each `run` starts it again."""
 
     def __init__(self, program: str, simulator: Simulator, folder: Path, model: str) -> None:
         self.file, self.answer, self.log = (folder / name for name in ("db", "answer", "log"))
@@ -78,7 +78,10 @@ class _Agent:
         self.status = 0
 
     def run(self, *, until: int | None) -> int:
-        """Run it; kill it after `until` characters of the answer; return how many it received."""
+        """Run the agent; return the number of characters of the answer that it received.
+
+        `until`: kill it when it has received so many; `None`: let it end.
+        """
         received = 0
         with subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None

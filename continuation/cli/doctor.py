@@ -1,4 +1,4 @@
-"""`continuation doctor`: checks the installation and the configuration, and heals answers."""
+"""`continuation doctor`: checks the installation and configuration, and completes answers."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ _CLOUDS: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
         {"aws_access_key_id": "DOCTOR", "aws_secret_access_key": _KEYS["DOCTOR"], **_AWS},
     ),
 )
-"""Module and class, its wire format, what it signs with, and the arguments to make one."""
+"""The module and class of each client, its wire format, its credentials, and its arguments."""
 
 
 Finding: TypeAlias = tuple[str, str, str]
-"""A mark of `_STYLES`, what was looked at, and what was found."""
+"""A mark of `_STYLES`, what was examined, and what was found."""
 
 
 def add_to(commands: Commands) -> None:
@@ -99,7 +99,7 @@ def add_to(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Examine everything; write each finding as it is made."""
+    """Examine everything, and write each finding at once."""
     out = screen(sys.stdout)
     failed, findings = 0, list[dict[str, str]]()
     for mark, about, what in _examination(arguments.config, arguments.journal):
@@ -112,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _examination(named: str | None, journal: str | None) -> Iterator[Finding]:
-    """Yield findings, one by one; `named`: a configuration file, `journal`: a file or URL."""
+    """Yield the findings. `named`: a configuration file; `journal`: a file or URL."""
     yield "ok", "python", f"{platform.python_version()} ({sys.platform})"
     yield "ok", "continuation", continuation.__version__
     for name in _NEEDED:
@@ -140,7 +140,7 @@ def _examination(named: str | None, journal: str | None) -> Iterator[Finding]:
         yield "FAIL", "configuration", unreadable(error, who)
     yield from _surroundings()
     yield from _journal(journal)
-    # Each format whose SDK is installed; without any SDK there is nothing to test with.
+    # A format can be tested if its SDK is installed.
     available = [one for one in offered() if Sdk(one.sdk).installed]
     if not available:
         names = ", ".join(dict.fromkeys(one.sdk.name for one in offered()))
@@ -246,7 +246,7 @@ _TESTS = ("cut-text", "cut-call", "thinking-eats-all", "drop", "mislabelled")
 
 
 def _self_test(one: SdkDriver, config: Config) -> Iterator[Finding]:
-    """Heal truncated answers; yield one finding for all healed ones, one for each failure."""
+    """Complete truncated answers. Yield one finding for all completed ones, one per failure."""
     from continuation.testing import simulate
 
     faults: dict[str, str | None] = {}
@@ -264,7 +264,7 @@ def _self_test(one: SdkDriver, config: Config) -> Iterator[Finding]:
 
 
 def _clouds(available: list[SdkDriver], config: Config) -> Iterator[Finding]:
-    """Heal one answer through each cloud's client; the simulator checks its signatures."""
+    """Complete one answer through each cloud's client. The simulator checks its signatures."""
     from continuation.testing import simulate
 
     drivers = {one.name: one for one in available}
@@ -290,7 +290,7 @@ def _clouds(available: list[SdkDriver], config: Config) -> Iterator[Finding]:
 
 
 def _heal(one: SdkDriver, bare: Any, answer: str, config: Config) -> str | None:
-    """Request an answer that is truncated; return what is wrong with the result, None if whole."""
+    """Request an answer that is truncated; return what is wrong with the result, or None."""
     text: list[str] = []
     with continuation.watch() as turns:
         client = continuation.wrap(bare, config=config.but("the self-test", **_DEFAULTS))
@@ -303,14 +303,14 @@ def _heal(one: SdkDriver, bare: Any, answer: str, config: Config) -> str | None:
 
 
 def _answer_text(text: str, end: End) -> str:
-    """Return the text of an answer, or, if it has a call, the content to write."""
+    """Return the content in an answer's call, or the answer's text if it has no call."""
     if not end.calls:
         return text
     call = end.calls[0]
     return str((json.loads(call) if isinstance(call, str) else call)["content"])
 
 
-# Policies that the self-test sets to their defaults, since a file may switch healing off.
+# The self-test sets these policies to their defaults, because a file may turn them off.
 _NAMES = (
     "enabled escalate max_recoveries max_drop_recoveries max_attempts max_turn_output_tokens "
     "leave_limits_below model_max_output_tokens initial_limit verify_stop_reason stream_tool_calls "

@@ -1,4 +1,4 @@
-"""How a command ends: the exit statuses, and the error that carries one."""
+"""The exit statuses of commands, the error that has one, and checks of arguments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from continuation.policy import is_url, without_password
 
 
 class Commands(Protocol):
-    """What a command adds itself to: what `ArgumentParser.add_subparsers` returns."""
+    """The object to which a command adds its parser; `ArgumentParser.add_subparsers` returns it."""
 
     def add_parser(self, name: str, *, help: str, description: str) -> argparse.ArgumentParser: ...  # noqa: A002 - argparse's own word
 
@@ -68,7 +68,7 @@ def needs(given: object, flag: str, other: object, needed: str) -> None:
 
 
 def check_url(url: str | None) -> None:
-    """Raise `CommandError` for a `--base-url` that is no URL."""
+    """Raise `CommandError` for a `--base-url` that is not a URL."""
     if url is None:
         return
     if not url.startswith(("http://", "https://")):
@@ -76,7 +76,7 @@ def check_url(url: str | None) -> None:
     try:
         parts = urlsplit(url)
         sound = bool(parts.hostname) and (parts.port is None or parts.port > 0) and " " not in url
-    except ValueError:  # half an IPv6 address, a port that is no number
+    except ValueError:  # an incomplete IPv6 address, or a port that is not a number
         sound = False
     if not sound:
         message = "is not a URL; write it as in http://127.0.0.1:8080/v1"
@@ -97,16 +97,16 @@ def check_out(out: Path | None, read: Mapping[str, str | Path | None]) -> None:
 
 
 def _same(one: Path, other: Path) -> bool:
-    """Whether two paths name one file, even if that does not exist."""
+    """Whether two paths name the same file, even if it does not exist."""
     with contextlib.suppress(OSError):
         return one.samefile(other)
-    with contextlib.suppress(OSError, RuntimeError):  # Python 3.11: a link that leads to itself
+    with contextlib.suppress(OSError, RuntimeError):  # Python 3.11: a link to itself
         return one.resolve() == other.resolve()
     return one.absolute() == other.absolute()
 
 
 def reason(error: Exception) -> str:
-    """Return an exception's text; of an `OSError` with the file and without the error number."""
+    """Return an exception's text. For an `OSError` it has the file but not the error number."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)

@@ -1,4 +1,4 @@
-"""The SDKs that the commands can call, and the formats: what the driver of each says of it."""
+"""The SDKs and the formats that the commands can call, as the formats' drivers describe them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from continuation.registry import dialects
 
 @dataclass(frozen=True)
 class Sdk:
-    """An SDK, which is imported when it is needed."""
+    """An SDK. It is imported when it is needed."""
 
     facts: SdkFacts
 
     def load(self) -> ModuleType:
-        """Import the SDK; if it is missing, raise `CommandError` with the line that installs it."""
+        """Import the SDK. If it is missing, raise `CommandError` with a line that installs it."""
         try:
             return importlib.import_module(self.facts.module)
         except ImportError as error:
@@ -54,7 +54,7 @@ class Sdk:
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
-        """What a call can raise: its own errors, and those of the HTTP client it lets through."""
+        """What a call can raise: the SDK's errors, and the HTTP client's that it does not catch."""
         own = map(pkgutil.resolve_name, self.facts.own_errors)
         return *own, httpx2.HTTPError, httpx2.StreamError
 
@@ -64,7 +64,7 @@ class Sdk:
 
     @contextlib.contextmanager
     def simulated(self, url: str) -> Generator[Any]:
-        """Make a client of the simulator; proxies and keys of the environment are ignored."""
+        """Make a client of the simulator that ignores the environment's proxies and keys."""
         with httpx2.Client(trust_env=False) as http:
             options = self.facts.simulated_options(http)
             with self._make(url + self.facts.path, options) as client:
@@ -73,7 +73,7 @@ class Sdk:
     def connect(self, base_url: str | None) -> Any:
         """Make a client from the environment variables.
 
-        Raises `CommandError` without a key, unless the server is local: that needs none.
+        Raises `CommandError` if there is no key. A local server needs none.
         """
         facts = self.facts
         for name in facts.keys:
@@ -88,7 +88,7 @@ class Sdk:
             client = self._make(base_url, {"api_key": "none"} if keyless else {})
         except httpx2.InvalidURL as error:
             raise self._not_made(error) from error
-        except self.errors as error:  # it found no credentials, or broken ones
+        except self.errors as error:  # the SDK found no credentials, or invalid ones
             raise self._no_key(error) from error
         except ValueError as error:
             made_without_key = facts.credentials or any(map(os.environ.get, facts.keys))
@@ -119,7 +119,7 @@ def is_local(url: str) -> bool:
 
 
 def errors_of(driver: SdkDriver) -> tuple[type[Exception], ...]:
-    """Return what a driver's `stream` can raise."""
+    """Return the exceptions that a driver's `stream` can raise."""
     return *Sdk(driver.sdk).errors, AnswerFailedError
 
 
@@ -140,7 +140,7 @@ def names() -> list[str]:
 
 
 def choose(name: str | None, model: str) -> SdkDriver | None:
-    """Return the named format, or if `name` is None the model's first one; None without any."""
+    """Return the named format, or if `name` is None the first one for the model, or None."""
     for one in offered():
         fits = any(spelling.startswith(one.prefixes) for spelling in spellings(model))
         if one.name == name if name else fits:

@@ -1,4 +1,4 @@
-"""Raise Ctrl-C again if it arrived inside C code that ignores exceptions."""
+"""Raises Ctrl-C again if it arrived inside C code that ignores exceptions."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from collections.abc import Generator
 from typing import Any
 
 _PAUSE = 0.05
-"""Seconds until the interrupt is raised again: by then the C code has returned."""
+"""Seconds until the interrupt is raised again. The C code has returned by then."""
 _waiting: list[threading.Timer] = []
-"""What will raise an interrupt again."""
+"""The timers that will raise an interrupt again."""
 
 
 @contextlib.contextmanager
 def repeat_ignored_interrupts() -> Generator[None]:
-    """Raise `KeyboardInterrupt` again whenever Python reports it as ignored.
+    """Raise `KeyboardInterrupt` again if Python reports that it was ignored.
 
-    An SDK builds each event of a stream in pydantic-core, which calls back into Python and drops
-    what that raises: Python hands it to `sys.unraisablehook`. About one Ctrl-C in eight was lost
-    like that while a stream arrived, and the command then waited for the server.
+    SDKs build each event of a stream in pydantic-core. That calls Python code and ignores what the
+    code raises, so Python passes it to `sys.unraisablehook`. About one Ctrl-C in eight was lost
+    this way while a stream arrived, and the command then waited for the server.
     """
     before = sys.unraisablehook
 
@@ -44,10 +44,10 @@ def repeat_ignored_interrupts() -> Generator[None]:
 
 
 def caught() -> None:
-    """Raise no interrupt again that was ignored so far: another one has ended the work.
+    """Do not raise again the interrupts that were ignored so far, because the work has ended.
 
-    One Ctrl-C can be ignored and still end the work, for example if it closes a stream. Raised
-    again, it would end the command without its last words.
+    An ignored Ctrl-C can still end the work, for example if it closes a stream. If it were raised
+    again, the command would end without its summary.
     """
     while _waiting:
         _waiting.pop().cancel()
@@ -56,6 +56,6 @@ def caught() -> None:
 def _interrupt() -> None:
     main = threading.main_thread()
     if hasattr(signal, "pthread_kill") and main.ident is not None:
-        signal.pthread_kill(main.ident, signal.SIGINT)  # also ends a read that waits
+        signal.pthread_kill(main.ident, signal.SIGINT)  # this also ends a read that waits
     else:
         _thread.interrupt_main()

@@ -1,4 +1,4 @@
-"""`continuation sessions`: what is in a journal, and what a resume would do."""
+"""`continuation sessions`: shows what is in a journal, and what a resume would do."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 Listing = tuple[list[tuple[str, str]], dict[str, Any]]
-"""Lines with their styles, and the same as JSON."""
+"""Lines with their styles, and the same content as JSON."""
 
 
 def _list(arguments: argparse.Namespace) -> Listing:
@@ -126,7 +126,7 @@ def listed(target: str | os.PathLike[str]) -> list[Listed]:
 
 
 def lines_of(one: Listed) -> list[tuple[str, str]]:
-    """Describe one session, in lines with their styles."""
+    """Return lines that describe one session, with their styles."""
     owner = f"owner {one.owner} (process {one.process})" if one.owner else "no owner"
     seen = f"seen {_span(time.time() - one.seen)} ago"
     parts = [one.dialect, one.model, plural(one.turns, "turn"), owner, seen]
@@ -168,7 +168,7 @@ def _show(arguments: argparse.Namespace) -> Listing:
 
 @contextmanager
 def _opened(arguments: argparse.Namespace) -> Generator[tuple[Listed, Journal]]:
-    """Open a session's journal to read it; yield what is listed of it, and the journal."""
+    """Open a session's journal for reading; yield the session's entry and the journal."""
     from continuation.journal import Journal, look
 
     with look.reading(arguments.journal) as journal:
@@ -199,7 +199,7 @@ def _resume(arguments: argparse.Namespace) -> Listing:
     lines += [
         (f"  the result of {call} is sent with the next request", "") for call in resume.unsent
     ]
-    for kind in ("not_started", "unknown", "abandoned"):  # calls without their arguments
+    for kind in ("not_started", "unknown", "abandoned"):  # leave out the calls' arguments
         document[kind] = [{"id": call.id, "name": call.name} for call in getattr(resume, kind)]
     return lines, document
 

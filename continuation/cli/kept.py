@@ -1,4 +1,4 @@
-"""The journal of `continuation run PROMPT --journal FILE`: one session for each prompt."""
+"""The journal of `continuation run PROMPT --journal FILE`. It has a session for each prompt."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class Kept:
-    """What a journal keeps of a prompt's answer. It is also the journal that `wrap` is given.
+    """What a journal keeps of a prompt's answer. It is also the journal that `wrap` gets.
 
-    The same prompt resumes an answer that broke off, and is given a whole answer again.
+    The same prompt resumes an incomplete answer, and gets a complete answer again.
     """
 
     def __init__(self, journal: Journal, name: str) -> None:
@@ -29,7 +29,7 @@ class Kept:
         self._characters = resume.characters
         ended = resume.kind != "turn" and journal.pointer["turn"] != 0
         self.has_text = ended or resume.characters > 0
-        """Whether an earlier process has kept text, so that it may have written some of it."""
+        """Whether an earlier process has kept text. It may have written some of that."""
 
     def check(self) -> None:
         self._journal.check()
@@ -41,18 +41,18 @@ class Kept:
         return self._journal.begin(form, request, framed=framed, once=True)
 
     def save(self) -> None:
-        """Write what was given so far; return when it is written."""
+        """Return after everything so far has been written to the journal."""
         self._journal.resume()
 
     def describe(self) -> str:
-        """Return what an earlier process has kept, in words."""
+        """Describe in words what an earlier process has kept."""
         count = plural(self._characters, "character") if self._characters else "an answer"
         return f"{self._name} has {count} of the same command; this is not billed again"
 
 
 @contextlib.contextmanager
 def opened(target: str, dialect: str, server: str, ask: Prompt, policy: Policy) -> Generator[Kept]:
-    """Open the session of a prompt to a server; another output limit does not make it another one.
+    """Open the session of a prompt to a server. It does not depend on the output limit.
 
     Raises `CommandError` if the journal cannot be used, or would keep nothing.
     """

@@ -1,4 +1,4 @@
-"""`continuation limits`: the limits of a model, each with its source."""
+"""`continuation limits`: shows the limits of a model, each with its source."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ def _values(limits: ModelLimits) -> tuple[str, str, str, str]:
 
 
 def _rows(config: Config, model: str) -> list[tuple[str, str, str]]:
-    """Return rows (of, value, source): the configuration wins, then learned facts, the table."""
+    """Return rows of (limit, value, source).
+
+    The configuration overrides learned facts, and these override the table.
+    """
     row = pick(table(), model)
     limits, source = ModelLimits(DEFAULT_CEILING), "default: no row in the table"
     if row is not None:
@@ -98,7 +101,7 @@ def _rows(config: Config, model: str) -> list[tuple[str, str, str]]:
 
 
 def _learned(config: Config, model: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return the facts of a model in the file of learned facts, each with its upstream."""
+    """Return the facts about a model in the learned file, each with its upstream."""
     from continuation.limits.learned_file import read
 
     name = config.policy_for(model).learned_file

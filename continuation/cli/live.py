@@ -1,4 +1,4 @@
-"""The live line while an answer arrives: characters, tokens a second, attempt, cost."""
+"""The live line while an answer arrives: characters, tokens per second, attempt, cost."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from continuation.reports.report import Escalating, Event, Recovering, Truncated
 from continuation.types import Usage
 
 _EVERY = 0.1
-"""Seconds between two updates: looking up a price takes longer than showing a delta."""
+"""Seconds between two updates. A price's look-up takes too long to do it for each delta."""
 
 
 class Live:
-    """Follows one answer. Tokens of the attempt under way are estimated: 4 characters a token.
+    """Follows one answer. Tokens of the attempt under way are estimated as characters / 4.
 
-    `show` is called with the line; `total`: characters of the whole answer, if they are known.
+    `show` is called with the line. `total`: the characters of the complete answer, if known.
     """
 
     def __init__(self, show: ShowLine, model: str, prompt: str, total: int | None = None) -> None:
@@ -36,7 +36,7 @@ class Live:
             self._attempt = event.attempt
 
     def arrived(self, count: int) -> None:
-        """Set how many characters have arrived in all; show the line if `_EVERY` has passed."""
+        """Set the total of characters that have arrived; show the line if `_EVERY` has passed."""
         self._characters = count
         if (now := time.monotonic()) >= self._last + _EVERY:
             self._last = now
@@ -47,7 +47,7 @@ class Live:
         self._show(self.line(time.monotonic()))
 
     def line(self, now: float) -> str:
-        """Return the line at time `now`; it has a cost only if prices are known."""
+        """Return the line at `now` (`time.monotonic`). It has a cost if prices are known."""
         coming = (self._characters - self._before) // 4
         made = sum(usage.output or 0 for usage in self._ended) + coming
         of = "" if self._total is None else f" of {self._total:,}"
@@ -59,5 +59,5 @@ class Live:
         return ", ".join(parts)
 
     def _prompt_tokens(self) -> int:
-        """Estimate the prompt tokens of an attempt: a later prompt contains the text so far."""
+        """Estimate the prompt tokens of an attempt. A later prompt contains the text so far."""
         return self._prompt + self._before // 4

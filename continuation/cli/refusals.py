@@ -1,4 +1,4 @@
-"""What a provider's error means for the user: one line with the status and what to do."""
+"""Explains a provider's error to the user, in one line with the status and what to do."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from continuation import JournalError
 
 _KEY = re.compile(r"\b(?:(?:sk|pk|key)-[\w-]{6,}|AIza[\w-]{20,})")
 _KEY_NAMES = ("_API_KEY", "_AUTH_TOKEN")
-"""Endings of the names of environment variables that hold keys, of any provider."""
+"""Endings of the names of environment variables with keys, for any provider."""
 _SHORTEST = 6
-"""Characters: a shorter value is not a key, and hiding it would garble the text."""
+"""The fewest characters of a key. Hiding shorter values would garble the text."""
 _LONGEST = 300
 _REMEDIES = {
     400: "change the request",
@@ -30,16 +30,16 @@ _REMEDIES = {
 
 
 def explain(error: Exception, host: str, key: str) -> str:
-    """Return one line on what `error` from the server at `host` means; it never contains a key.
+    """Return one line that explains an error from the server at `host`. It never contains a key.
 
-    `key`: the environment variable to check if the key is wrong.
+    `key`: the environment variable that the user should check if the key is wrong.
     """
     if isinstance(error, JournalError):
         return hide_keys(str(error))
-    # `code` is the HTTP status in google-genai, and another thing in openai.
+    # In google-genai, `code` is the HTTP status. In openai it is a text, so it is ignored.
     codes = (getattr(error, name, None) for name in ("status_code", "code"))
     status = next((value for value in codes if isinstance(value, int)), None)
-    # The provider's error object; openai keeps it without the envelope.
+    # The provider's error object; openai stores it without the outer `error` key.
     body = _mapping(getattr(error, "body", None)) or _mapping(getattr(error, "details", None))
     body = _mapping(body.get("error")) or body
     error_type = body.get("type") or body.get("status") or body.get("code")
@@ -64,7 +64,7 @@ def explain(error: Exception, host: str, key: str) -> str:
 
 
 def sdk_error(error: Exception) -> str:
-    """Return one line on why an SDK rejects a request; it never contains the request's content."""
+    """Return one line on why an SDK rejects a request. It never has the request's content."""
     if callable(listed := getattr(error, "errors", None)):  # pydantic's own text quotes the content
         errors = cast("list[dict[str, Any]]", listed(include_input=False, include_url=False))
         parts = [f"{'.'.join(map(str, each['loc']))}: {each['type']}" for each in errors]
@@ -77,7 +77,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def hide_keys(text: str) -> str:
-    """Return `text` on one line, shortened, with everything that may be a key taken out."""
+    """Return `text` as one short line in which `***` replaces everything that may be a key."""
     for name, value in os.environ.items():
         if name.endswith(_KEY_NAMES) and len(value.strip()) >= _SHORTEST:
             text = text.replace(value.strip(), "***")

@@ -1,4 +1,4 @@
-"""`continuation report`: shows the reports of turns from their JSON."""
+"""`continuation report`: shows reports of turns that are stored as JSON."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _entries(text: str) -> list[Any]:
-    """Return reports from one JSON value, a list, or one a line; `ValueError` without any."""
+    """Return the reports in a JSON value, in a list, or in lines. Raises `ValueError` for none."""
     try:
         value: Any = json.loads(text)
         entries = cast("Iterable[Any]", value if isinstance(value, list) else [value])

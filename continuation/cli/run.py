@@ -1,4 +1,4 @@
-"""`continuation run`: one prompt to a real provider, and the whole answer."""
+"""`continuation run`: sends one prompt to a real provider, and writes the complete answer."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ server on this machine or in a private network needs none. Text from a pipe goes
 a blank line between them; without PROMPT, it is the prompt. With --journal, the same command
 resumes after a kill, and repeats a complete answer without a request."""
 _NOT_EVENTS = (ValueError, AssertionError)
-"""What SDKs raise if a body is not a stream, or its events are of another format."""
+"""What SDKs raise if a body is not a stream, or if its events have another format."""
 
 
 def add_to(commands: Commands) -> None:
@@ -108,7 +108,7 @@ def add_to(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run one prompt. Mistakes in the arguments raise `CommandError` before it is sent."""
+    """Run one prompt. Raises `CommandError` for a mistake in the arguments, before it is sent."""
     if arguments.batch is not None:
         return batch(arguments)
     _check(arguments)
@@ -143,7 +143,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Find what is wrong with the arguments for one prompt. Raises `CommandError`."""
+    """Check the arguments for one prompt. Raises `CommandError`."""
     if arguments.concurrency is not None:
         message = "--concurrency: works only with --batch; leave it out"
         raise CommandError(message, Exit.USAGE)
@@ -156,27 +156,28 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 class _SinkError(Exception):
-    """The answer could not be written; the text says why."""
+    """Raised if the answer could not be written. The text has the reason."""
 
 
 class _Sink:
-    """Writes an answer's text as UTF-8, flushed after every delta. `name` is for messages.
+    """Writes an answer's text as UTF-8, and flushes after every delta. `name` is for messages.
 
-    A file is created at once, so that a wrong path fails before the request is paid. What was in it
-    is kept until the first text arrives. If a journal has kept text of the same command, the file
-    may have some of it: that is compared with what arrives, and only the rest is written.
+    A file is created at once, so that a wrong path fails before the request costs anything. Its old
+    content is kept until the first text arrives. If a journal has kept text of the same command,
+    the file may already have some of it. That is compared with what arrives, and only the rest is
+    written.
     """
 
     def __init__(self, path: Path | None, kept: Kept | None, *, force: bool) -> None:
         self.written = 0
         """Characters written so far."""
         self.text: str | None = None
-        """The whole text after `close`, if the output is JSON; else None."""
+        """After `close`, the complete text if the output is JSON; otherwise None."""
         self._stream: IO[bytes]
         self._last = ""
         self._path, self._kept = path, kept
         self._there: IO[bytes] | None = None
-        """What an earlier process has written, read as far as it was compared; else `None`."""
+        """The file of an earlier process, read up to where it was compared; `None`: none left."""
         if path is None and wants_json():
             self.name, self._stream = "the JSON", io.BytesIO()
             self._regular = self._new = False
@@ -202,7 +203,7 @@ class _Sink:
         self._regular = stat.S_ISREG(os.fstat(self._stream.fileno()).st_mode)
 
     def write(self, text: str) -> None:
-        """Write and flush; raises `_SinkError`."""
+        """Write a text and flush. Raises `_SinkError`."""
         if not text:
             return
         data = text.encode(errors="replace")
@@ -210,10 +211,10 @@ class _Sink:
             if self._there is not None:
                 data = self._missing(data)
             elif self._regular and not self.written:
-                if self._kept is not None:  # so that the file never has text that is not kept
+                if self._kept is not None:  # the file must not have text that is not kept
                     self._kept.save()
                 self._stream.truncate(0)
-            # Counted first: Ctrl-C may come between the write and the next statement.
+            # Count first, because Ctrl-C may arrive between the write and the next statement.
             self.written += len(text)
             self._stream.write(data)
             self._stream.flush()
@@ -223,7 +224,10 @@ class _Sink:
         self._last = text[-1]
 
     def _missing(self, data: bytes) -> bytes:
-        """Return what the file lacks of kept text. Raises `_SinkError` if it has another text."""
+        """Return the part of kept text that the file lacks.
+
+        Raises `_SinkError` if the file has another text.
+        """
         assert self._there is not None
         found = self._there.read(len(data))
         if not data.startswith(found):
@@ -235,7 +239,7 @@ class _Sink:
         return data[len(found) :]
 
     def begin_new(self) -> None:
-        """Note that all kept text was written, and new text follows it."""
+        """Note that all kept text was written, and that new text follows."""
         if self._there is not None:
             # The earlier process may have written more than the journal has kept.
             self._stream.truncate(self._there.tell())
@@ -243,7 +247,7 @@ class _Sink:
             self._there = None
 
     def close(self) -> None:
-        """Close a file; leave a terminal's cursor on a line of its own."""
+        """Close a file. On a terminal, end the last line."""
         if self._there is not None:
             self._there.close()
         if self._path is not None:
@@ -264,7 +268,7 @@ class _Sink:
 
 
 class _Turn:
-    """Runs one prompt: its text goes to the sink, all notes go to standard error."""
+    """Runs one prompt. Its text goes to the sink, and all notes go to standard error."""
 
     def __init__(
         self,
@@ -280,7 +284,7 @@ class _Turn:
         self._sink, self._kept = sink, kept
         self._resumed = kept is not None and kept.has_text
         self._notes = screen(sys.stderr)
-        # Notes between the words of an answer on the same terminal would look like a seam.
+        # On one terminal, notes would stand between the words of the answer.
         self._apart = not (to_terminal and is_terminal(sys.stdout) and is_terminal(sys.stderr))
         self._pending: list[str] = []
         self._report: Report | None = None
@@ -295,7 +299,7 @@ class _Turn:
         except TypeError as error:
             raise CommandError(str(error), Exit.MISSING) from error
         failures = errors_of(self._format) + _NOT_EVENTS
-        # Characters are counted on the terminal if the answer itself is not on it.
+        # The terminal shows progress if the answer itself is not written to it.
         progress = self._notes.progress() if self._apart else contextlib.nullcontext()
         why, status = "", Exit.WHOLE
         if self._kept is not None and self._resumed:
@@ -325,7 +329,7 @@ class _Turn:
         return self._ended(why, status)
 
     def _ended(self, why: str, status: Exit) -> Exit:
-        """Write how the turn ended, and return the status; `why`: what broke it off, or ""."""
+        """Write how the turn ended; return the status. `why`: what ended it early, or `""`."""
         for note in self._pending:
             self._note(note)
         if why:
@@ -347,7 +351,7 @@ class _Turn:
         if isinstance(event, Truncated | Escalating | Recovering):
             self._sink.begin_new()
         if isinstance(event, Truncated) and event.attempt == 1 and self._resumed:
-            return  # that was no stream, but the text that was kept
+            return  # this was not an attempt, but the text that was kept
         if isinstance(event, Finished):
             self._report = event.report
         elif self._apart or isinstance(event, Retrying):

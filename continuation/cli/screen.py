@@ -1,4 +1,4 @@
-"""Writes lines and tables: coloured and live on a terminal, plain text everywhere else."""
+"""Writes lines and tables: coloured and live on a terminal, as plain text elsewhere."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Any, Literal, Protocol, TextIO
 
 
 class ShowLine(Protocol):
-    """Replaces the text of a live line; `done`: how many steps of its bar are done."""
+    """Replaces the text of a live line. `done`: the number of steps of its bar that are done."""
 
     def __call__(self, line: str, done: int = 0) -> object: ...
 
 
 _COLUMNS, _NARROW = 60, 6
-"""Characters: the most in a line of a table, and the fewest of a column that is folded."""
+"""In characters: the longest line of a table, and the narrowest column that is folded."""
 _mode: Literal["lines", "json", "quiet"] = "lines"
 
 
 @contextlib.contextmanager
 def output_mode(mode: Literal["lines", "json", "quiet"]) -> Generator[None]:
-    """Let this process's commands write in lines, as JSON, or not at all."""
+    """Set whether this process's commands write lines, JSON, or nothing."""
     global _mode
     before, _mode = _mode, mode
     try:
@@ -40,12 +40,12 @@ def print_json(value: Any) -> None:
 
 
 def wants_json() -> bool:
-    """Whether standard output is to be JSON."""
+    """Whether standard output must be JSON."""
     return _mode == "json"
 
 
 class Screen:
-    """Writes plain lines to a stream, or nothing if `stream` is `None`; it ignores write errors."""
+    """Writes plain lines to a stream (`None`: writes nothing). Write errors are ignored."""
 
     live = False
     """Whether it is a terminal with live lines."""
@@ -63,8 +63,9 @@ class Screen:
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Write a table in at most 60 columns.
 
-        A column whose head begins with `>` is aligned right; the others are folded, the widest
-        first. Words are only broken if that is not enough, since no search finds a broken word.
+        If a column's head begins with `>`, the column is aligned right. The others are folded, the
+        widest first. Words are broken only if that is not enough, because a search does not find a
+        broken word.
         """
         names = [name.removeprefix(">") for name in head]
         columns = [*zip(names, *rows, strict=True)]
@@ -74,7 +75,7 @@ class Screen:
         ]
         while sum(widths) + 2 * len(widths) > _COLUMNS:
             left = [at for at, name in enumerate(head) if not name.startswith(">")]
-            # The first column names the row, so the others are folded before it.
+            # The first column has the name of the row, so the others are folded before it.
             later = {at for at in left if at and widths[at] > 2 * _NARROW}
             widest = max(left, key=lambda at: (widths[at] > words[at], at in later, widths[at]))
             if widths[widest] <= _NARROW:
@@ -92,7 +93,7 @@ class Screen:
 
     @contextlib.contextmanager
     def progress(self, total: int | None = None) -> Generator[ShowLine, None, None]:
-        """Show a live line; yield the function that sets its text.
+        """Show a live line; yield a function that sets its text.
 
         `total`: the number of steps of its progress bar; None: it has no bar.
         """
@@ -107,7 +108,7 @@ def _fold(cell: str, width: int) -> list[str]:
 
 
 def screen(stream: TextIO) -> Screen:
-    """Return the screen for a stream; a coloured one needs a terminal, and rich, an extra."""
+    """Return the screen for a stream. A coloured one needs a terminal and the package `rich`."""
     if _mode != "lines":
         return Screen(None)
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
@@ -123,7 +124,7 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 class _Fancy(Screen):
-    """A screen with colours and live lines, by rich."""
+    """A screen with colours and live lines, which uses `rich`."""
 
     live = True
 
@@ -154,7 +155,7 @@ def soften(*streams: TextIO | None) -> None:
 
 
 def silence(*streams: TextIO | None) -> None:
-    """Flush; replace a closed pipe by the null device, or Python reports it at its exit."""
+    """Flush streams. Replace a closed pipe by the null device, else Python reports it at exit."""
     for stream in streams:
         try:
             if stream is not None:

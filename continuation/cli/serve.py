@@ -1,4 +1,4 @@
-"""`continuation serve`: the gateway under uvicorn, until Ctrl-C or SIGTERM."""
+"""`continuation serve`: runs the gateway under uvicorn until Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from continuation.config import ConfigError
 from continuation.registry import upstreams
 
 _UNREAD = 1 << 19
-"""Bytes of a socket's send buffer; by itself the system takes several megabytes."""
+"""Bytes of a socket's send buffer. The system's default is several megabytes."""
 _DESCRIPTION = """\
 Run the gateway on this machine. Any agent whose base URL can be set gets complete answers from it.
 A request to /anthropic, /openai or /gemini goes to that provider, with the caller's key. Callers on
@@ -54,7 +54,7 @@ def add_to(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until Ctrl-C or SIGTERM, then return success."""
+    """Serve until Ctrl-C or SIGTERM, then return success. Raises `CommandError`."""
     try:
         from continuation.gateway import app
         from continuation.gateway.access import is_loopback
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         helps = "choose another port" if taken else "choose an address of this machine"
         message = f"--host {host} --port {arguments.port}: {reason(error)}; {helps}"
         raise CommandError(message, Exit.USAGE) from error
-    # What a caller does not read waits in this buffer, and a healed turn keeps what it has sent.
+    # This buffer has what a caller has not read yet, in addition to what the turn itself keeps.
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNREAD)
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # the gateway refuses WebSockets
@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     print_json({"url": url})
     out.line(f"listening at {url}; press Ctrl-C to stop", "bold")
     for name, upstream in gateway.table.upstreams.items():
-        # As clients need it: the base URL of some SDKs contains the version.
+        # Show the base URL that clients need: for some SDKs it contains the version.
         has_path = bool(urlsplit(upstream.base_url).path)
         version = "" if has_path else upstreams()[upstream.dialect].server_path
         out.line(f"  {url}/{name}{version}  {upstream.base_url}{version}")

@@ -1,4 +1,4 @@
-"""`continuation check` and `repair`: what is wrong with saved sessions, and a repaired copy."""
+"""`continuation check` and `repair`: find faults in saved sessions, and write repaired copies."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ exit status (of several PATHs, the highest):
 
 example: continuation {example}"""
 _BEYOND = 2
-"""The status of a path that is not repairable."""
+"""The exit status for a path that is not repairable."""
 _CHECK = f"""\
 Find the faults in saved sessions: where each one is, the error that a provider
 would answer, and what `continuation repair` would do. Nothing is written.
@@ -126,7 +126,7 @@ def _repair(arguments: argparse.Namespace) -> int:
 
 
 def _print(arguments: argparse.Namespace, how: Callable[[Path], Iterable[SavedSession]]) -> int:
-    """Write what is found at each path to standard output; return the exit status, the highest."""
+    """Write what is found at each path to standard output; return the highest exit status."""
     from continuation.sessions import resting
 
     out = screen(sys.stdout)
@@ -135,7 +135,7 @@ def _print(arguments: argparse.Namespace, how: Callable[[Path], Iterable[SavedSe
     for path in arguments.paths:
         # A path that cannot be read or written does not stop the others.
         try:
-            with resting():  # no garbage collection: many objects, and no cycles
+            with resting():  # garbage collection would be slow: there are many objects, no cycles
                 status, lines, documents = _describe(path, how(path))
         except (OSError, RecursionError) as broken:
             deep = isinstance(broken, RecursionError)
@@ -153,9 +153,9 @@ def _print(arguments: argparse.Namespace, how: Callable[[Path], Iterable[SavedSe
 def _describe(
     path: Path, sessions: Iterable[SavedSession]
 ) -> tuple[int, list[tuple[str, str]], list[dict[str, Any]]]:
-    """Return a path's exit status, lines with their styles, and entries if JSON is wanted.
+    """Return a path's exit status, lines with their styles, and entries if the output is JSON.
 
-    Of many sessions those that are clean are only counted.
+    If there are many sessions, the lines have only the number of the clean ones.
     """
     entries, clean = list[dict[str, Any]](), list[tuple[str, str]]()
     lines, states, worst = list[tuple[str, str]](), Counter[str](), 0
@@ -205,7 +205,10 @@ def _length(session: SavedSession) -> int:
 
 
 def _kinds(items: Iterable[T], kind: Callable[[T], Hashable]) -> Iterator[tuple[T, str]]:
-    """Yield the first item of each kind, and how many more: a broken log has one in each line."""
+    """Yield the first item of each kind, with the number of others as a text.
+
+    A broken log may have an item in each line.
+    """
     first, count = dict[Hashable, T](), Counter[Hashable]()
     for each in items:
         first.setdefault(kind(each), each)
@@ -228,7 +231,7 @@ def _details(session: SavedSession) -> Iterator[str]:
         yield f"      a provider would say: {violation.message}"
         if session.written is None:
             yield f"      a repair would: {repairs[violation.repair]['does']}"
-    # The changes made; if none is made yet, only those that no violation has announced.
+    # If the copy was written, the changes. If not, the changes for which there is no violation.
     announced = {violation.code for violation in session.violations}
     changes = session.repaired.changes if session.repaired is not None else ()
     for change, more in _kinds(changes, lambda each: (each.what, each.why)):
@@ -244,7 +247,7 @@ def _details(session: SavedSession) -> Iterator[str]:
 
 
 def _number(session: SavedSession, path: str) -> int | None:
-    """Return the number of the log's line that a path in the body is from; None if unknown."""
+    """Return the number of the log's line from which a path in the body is, or None."""
     from continuation.sessions.rewrite import LogSource
 
     match = re.match(r"\w+\[(\d+)\]", path)

@@ -1,4 +1,4 @@
-"""`continuation simulate`: the simulated provider as a server, until Ctrl-C."""
+"""`continuation simulate`: runs the simulated provider as a server until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ limit, and it rejects what the real providers reject. It counts the attempts of 
 which it recognizes by the instructions and the first message;
 `curl -X POST http://127.0.0.1:N/reset` resets the counts."""
 _RESET = "/reset"
+_NO_VICTIM = (
+    "--scenario: only a Python program can name the process to kill; use"
+    ' `continuation.testing.simulate("kill")` and set `victim`, or play "drop" or "dead" here'
+)
 _LOOPBACK = ("127.0.0.1", "localhost")
 
 
@@ -105,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
         out.line(f"to reset the attempt counts: curl -X POST {url}{_RESET}")
         out.line("  to change one request, send the header x-simulate: manner=echo:40, drop=1:20")
         try:
-            # In steps: on Windows Ctrl-C does not interrupt a wait without a timeout.
+            # The wait has a timeout, because on Windows Ctrl-C does not interrupt one without.
             while not threading.Event().wait(0.5):
                 pass
         except KeyboardInterrupt:
@@ -114,22 +118,28 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _simulator(scenario: str, path: Path | None, port: int) -> _Logged:
-    """Make the simulator that `--scenario` describes: by name, by settings, or by both."""
+    """Make the simulator that `--scenario` describes by a name, by settings, or by both.
+
+    Raises `ValueError` for a mistake in it, and `OSError`.
+    """
     first, _, settings = scenario.partition(",")
     name = first.strip()
-    if name in SCENARIOS:
-        Scenario().but(settings)  # raises for a mistake before anything listens
-        simulator = _Rehearsed(name, answer=path or ANSWER, port=port)
-        simulator.scenario = simulator.scenario.but(settings)
-        return simulator
-    if name and "=" not in name:
+    if name and "=" not in name and name not in SCENARIOS:
         names = ", ".join(SCENARIOS)
         raise ValueError(f"--scenario {name!r}: write key=value, or one of {names}")
-    return _Logged(path or default_file(), Scenario().but(scenario), port=port)
+    # A mistake is refused before anything listens.
+    own = Scenario().but(settings if name in SCENARIOS else scenario)
+    if name == "kill" or own.kill:
+        raise ValueError(_NO_VICTIM)
+    if name not in SCENARIOS:
+        return _Logged(path or default_file(), own, port=port)
+    simulator = _Rehearsed(name, answer=path or ANSWER, port=port)
+    simulator.scenario = simulator.scenario.but(settings)
+    return simulator
 
 
 class _Logged(Simulator):
-    """A simulator that logs each request as it is answered, and keeps none of them."""
+    """A simulator that logs each request when it is answered, and does not store requests."""
 
     out = Screen(None)
     _log_lock = threading.Lock()
@@ -142,7 +152,7 @@ class _Logged(Simulator):
         answer, reply = super().respond(request)
         self.requests.clear()
         cells = [request.method, request.path, str(answer.status)]
-        if request.asks_model and answer.status == 200:  # the number of tokens, no content
+        if request.asks_model and answer.status == 200:  # log the number of tokens, no content
             cells += [f"out {spent(reply):,}", reply.stop]
         if reply.drop is not None:
             cells.append("dropped")

@@ -9,14 +9,14 @@ from continuation.cli.exits import CommandError, Exit, reason
 from continuation.cli.screen import is_terminal, screen
 
 _PATIENCE = 3.0
-"""Seconds of waiting for input after which standard error says what the command waits for."""
+"""After so many seconds without input, a note on standard error says what the command awaits."""
 
 
 def with_input(prompt: str | None) -> str:
     """Return the prompt of a command: standard input, a blank line, and the argument.
 
-    One of the two may be missing, and `"-"` stands for no argument. A terminal is only read for
-    `"-"`. Raises `CommandError` if there is no prompt, or the input is not text.
+    Standard input or the argument may be missing. `"-"` stands for no argument. A terminal is read
+    only for `"-"`. Raises `CommandError` if there is no prompt, or if the input is not text.
     """
     typed = prompt == "-"
     words = "" if prompt is None or typed else prompt
@@ -35,7 +35,11 @@ def with_input(prompt: str | None) -> str:
 
 
 def _read(*, needed: bool) -> str:
-    """Read standard input to its end; `""` if it is closed."""
+    """Read standard input to its end, or return `""` if it is closed.
+
+    `needed`: there is no other prompt. Raises `CommandError` if the input is not text, or if it is
+    needed and cannot be read.
+    """
     if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] - closed by `<&-`
         return ""
     notes = screen(sys.stderr)
@@ -49,7 +53,7 @@ def _read(*, needed: bool) -> str:
         message = f"standard input cannot be read ({reason(error)})"
         if needed:
             raise CommandError(f"{message}; write PROMPT as an argument", Exit.USAGE) from error
-        if error.errno is not None:  # else a stand-in for it, in a program that calls `main`
+        if error.errno is not None:  # a program that calls `main` may have replaced `sys.stdin`
             notes.line(f"continuation: {message}; only PROMPT is sent", "yellow")
         return ""
     finally:

@@ -307,7 +307,8 @@ class Attempts:
             return False
         known = self.learned.get(self.key).limits  # most turns need no budget, so none is made
         needed = (self.budget.needed or 0) if known else 0
-        return max(self.request.limit or 0, needed) >= _LONG_BODY
+        # A body cannot be ended early.
+        return self.policy.stop_repetition or max(self.request.limit or 0, needed) >= _LONG_BODY
 
     def _as_stream(self, own: Outgoing | None) -> Generator[Command, Reply, Reply]:
         """Send a request for a body as a stream; if that is refused, as the caller made it.

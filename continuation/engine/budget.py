@@ -70,6 +70,8 @@ class Budget:
         self.may_think_less = policy.less_thinking
         self.asked_call = False
         """The model was asked for a call that its text announced; this happens once."""
+        self.passed_loop = False
+        """The model was asked to continue behind a text that it repeated; this happens once."""
         self.repeats = REPEATS if policy.resend_failed else 0
         """How often the request may still be resent after a bad ending."""
         self.pauses = PAUSES if request.resumes(policy) else math.inf
@@ -265,6 +267,8 @@ class Budget:
             self.may_think_less = False
         elif action is Action.ASK_CALL:
             self.asked_call = True
+        elif action is Action.PASS_LOOP:
+            self.passed_loop = True
         elif action is Action.RESUME:
             self.drops -= 1
         elif action is Action.TOKEN:  # hops are bounded by their progress, too

@@ -305,6 +305,9 @@ WAYS: tuple[Choice[Way], ...] = (
         when={"action": Action.RETRY_SMALLER}),
     Choice("a call was announced", Way.CALL,
         when={"action": Action.ASK_CALL}),
+    # A model that continues its own repetition repeats itself again.
+    Choice("the text repeats itself", Way.PROMPT,
+        when={"action": Action.PASS_LOOP}),
     Choice("a prefill is not possible", Way.PROMPT,
         when={"prefills": False}),
     Choice("there is no text for a prefill", Way.PROMPT,

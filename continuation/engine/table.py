@@ -112,6 +112,8 @@ class Action(StrEnum):
     """Ask the model once, without the truncated call, to split the call into smaller ones."""
     ASK_CALL = "ask_call"
     """Ask the model once, after its complete text, to make the call that the text announces."""
+    PASS_LOOP = "pass_loop"
+    """Ask the model once to continue behind a text that it repeated over and over."""
     COMPLETE_CALL = "complete_call"
     """Ask the model to write the rest of the truncated argument, as text."""
 
@@ -323,6 +325,10 @@ class Situation:
     """The text announces a call, and policy says to ask for it; this was not done yet."""
     asked_call: bool = False
     """The model was asked for an announced call, so the answer's own bytes are no longer enough."""
+    stops_loops: bool = False
+    """Policy says to end an attempt that repeats the same text over and over."""
+    passed_loop: bool = False
+    """The model was asked to continue behind such a text; this happens once."""
     think_less: bool = False
     """Policy allows one attempt with less thinking; it is possible, and was not made yet."""
     retry_smaller: bool = False
@@ -337,7 +343,7 @@ class Situation:
 
 
 CALLS = frozenset({WHOLE, CUT})
-ENDED = frozenset(Stop) - {Stop.LENGTH, Stop.WINDOW, Stop.PAUSED, Stop.DROPPED}
+ENDED = frozenset(Stop) - {*(Stop.LENGTH, Stop.WINDOW, Stop.REPETITION, Stop.PAUSED, Stop.DROPPED)}
 LEFT_OFF = frozenset({Stop.LENGTH, Stop.DROPPED})
 NOT_DROPPED = frozenset(Stop) - {Stop.DROPPED}
 
@@ -357,7 +363,8 @@ ROWS: tuple[Row, ...] = (
         either=({"stop": LEFT_OFF}, {"call": CUT}, {"stop": Stop.WINDOW, "call": CALLS},
                 {"stop": NORMAL, "used_up": True}, {"stop": Stop.PAUSED, "resumes": True},
                 {"stop": Stop.END, "call": NONE, "may_promise": True},
-                {"stop": Stop.ABORTED, "repeats": True})),
+                {"stop": Stop.ABORTED, "repeats": True},
+                {"stop": Stop.REPETITION, "stops_loops": True})),
     # --- later attempts that failed or added nothing --------------------
     Row("a recovery failed, and a budget is used up", Action.STOP, Outcome.PARTIAL, "{spent}",
         when={"failed": True, "recovering": True, "spent": True}),
@@ -368,6 +375,13 @@ ROWS: tuple[Row, ...] = (
         when={"recovering": True, "stop": Stop.REFUSED}),
     Row("a recovery was aborted", Action.STOP, Outcome.PARTIAL, "the provider aborted: {raw}",
         when={"recovering": True, "stop": Stop.ABORTED}),
+    Row("the text repeats itself", Action.PASS_LOOP,
+        when={"stop": Stop.REPETITION, "stops_loops": True, "passed_loop": False, "text": True,
+              "call": NONE, "structured": False, "not_resumable": False, "spent": False,
+              "unkept": False}),
+    Row("the text repeats itself, and is not continued", Action.STOP, Outcome.PARTIAL,
+        "the model only repeated the same text",
+        when={"stop": Stop.REPETITION, "stops_loops": True, "unkept": False}),
     # No further recovery follows. The end is not synthetic either: the user may want a repetition.
     Row("a recovery only repeated earlier text", Action.FINISH, Outcome.STALLED,
         "the model only repeated what it had written",
@@ -402,6 +416,9 @@ ROWS: tuple[Row, ...] = (
         when={"stop": Stop.ABORTED, "shown": False, "repeats": True, "spent": False}),
     Row("the generation failed", Action.FINISH, Outcome.INCOMPLETE, "the provider aborted: {raw}",
         when={"stop": Stop.ABORTED}),
+    Row("the provider stopped a repetition", Action.FINISH, Outcome.INCOMPLETE,
+        "the provider stopped a repetition: {raw}",
+        when={"stop": Stop.REPETITION}),
     Row("ended with an unknown stop reason", Action.FINISH, Outcome.INCOMPLETE,
         "stop reason {raw!r} does not mean that the answer is complete",
         when={"stop": Stop.OTHER}),

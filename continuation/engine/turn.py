@@ -48,6 +48,7 @@ from continuation.engine.commands import (
     Script,
     StreamBody,
 )
+from continuation.engine.loops import LoopNotes, allowing
 from continuation.engine.promise import Notes, announces_call
 from continuation.engine.sending import PARTS, WAYS, NextPart, PartFacts, WayFacts, choose
 from continuation.engine.silence import Silence
@@ -116,6 +117,7 @@ if TYPE_CHECKING:
     from continuation.answer.call_completion import CallCompletion
 
 _DROPPED = "the stream dropped and could not be resumed"
+_CAUSES = {Action.RESUME: Cause.DROP, Action.PASS_LOOP: Cause.REPETITION}
 _HELD_AS = {Stands.HELD_CUT: Stop.LENGTH, Stands.HELD_DROPPED: Stop.DROPPED}
 
 
@@ -243,6 +245,8 @@ class Turn:
         gathered = self._attempts.gathered
         yield Attach(gathered)
         self._answer = self._attempts.request.answer(self.policy)
+        if self.policy.stop_repetition:
+            self._answer.allows = allowing(self._attempts.request)
         self._ledger.holds = lambda: self._answer.holds
         if gathered:
             feed = self._answer.gather(head)
@@ -303,6 +307,7 @@ class Turn:
                     repeats=int(self.policy.resend_failed),
                     may_promise=self._may_promise,
                     resumes=self._attempts.request.resumes(self.policy),
+                    stops_loops=self.policy.stop_repetition,
                 )
             )
         if labels is not None and known is not None and known.outcome is not None:
@@ -394,10 +399,12 @@ class Turn:
         for at, verdict in answer.seams():
             self.recorder.seam(at, verdict, inside)
         self._ledger.record(result)
-        if result.stop in {Stop.LENGTH, Stop.DROPPED}:
+        if result.stop is Stop.LENGTH and beside is None and not self.policy.stop_repetition:
+            LoopNotes.note(text, request)
+        if result.stop in {Stop.LENGTH, Stop.DROPPED, Stop.REPETITION}:
             output = result.usage.output if result.usage else None
             broken_off = isinstance(result.error, TimeUp)
-            reason = result.raw or (str(result.error) if broken_off else "dropped")
+            reason = result.raw or (str(result.error) if broken_off else str(result.stop))
             number, limit = self._ledger.sent, self._ledger.limit
             self.recorder.tell(Truncated(number, reason, limit, output, result.estimated))
         return result
@@ -437,6 +444,8 @@ class Turn:
             resumes=self._resumes if result.stop is Stop.PAUSED else False,
             promised=self._promised(result),
             asked_call=budget.asked_call,
+            stops_loops=self.policy.stop_repetition,
+            passed_loop=budget.passed_loop,
             think_less=budget.may_think_less and request.with_less_thinking() is not None,
             retry_smaller=budget.may_retry_smaller
             and result.only_call
@@ -614,7 +623,8 @@ class Turn:
         answer, request, budget = self._answer, self._attempts.request, self._attempts.budget
         answer.prepare_recovery()
         before = answer.open_text
-        anchor = choose_anchor(before)
+        # An anchor would be what the model is to stop repeating.
+        anchor = None if action is Action.PASS_LOOP else choose_anchor(before)
         facts = WayFacts(
             action=action,
             prefills=self.policy.prefill and request.prefills(budget.table.prefill),
@@ -628,8 +638,9 @@ class Turn:
         elif way is Way.CALL:
             prompt = announced_call_prompt()
         else:
-            cause = Cause.DROP if action is Action.RESUME else Cause.LENGTH
-            prompt = recovery_prompt(before, anchor, cause, self.policy.recovery_prompt or None)
+            cause = _CAUSES.get(action, Cause.LENGTH)
+            template = self.policy.recovery_prompt if cause is not Cause.REPETITION else ""
+            prompt = recovery_prompt(before, anchor, cause, template or None)
         self.recorder.tell(Recovering(self._ledger.sent + 1, limit, str(way)))
         opened = yield from self._attempts.open(
             lambda n, now: request.resume(answer, now, prompt, n), limit, Mode.RECOVERY, way
@@ -824,7 +835,8 @@ class Turn:
         self, outcome: Outcome, reason: str | None, result: AttemptResult, **more: Any
     ) -> None:
         """Write the report of an answer that ended with `result`."""
-        ending = "empty" if result.stop is Stop.END and result.empty else str(result.stop)
+        empty = result.stop is Stop.END and result.empty and outcome is Outcome.INCOMPLETE
+        ending = "empty" if empty else str(result.stop)
         self.recorder.finish(outcome, reason, ending=ending if result.opened else None, **more)
 
     def _closing(self, decision: Decision, outcome: Outcome, situation: Situation) -> Closing:

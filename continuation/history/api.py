@@ -1,4 +1,4 @@
-"""The public functions: validate a history, plan its repair, repair it, in every dialect."""
+"""The public functions, which validate a history, plan its repair, or repair it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from continuation.wire.vendors import vendor_of_model
 _log = logging.getLogger(__name__)
 
 _ROUNDS = 8
-"""The most rounds of passes; random damage (tests/history) needs three at most."""
+"""The most rounds of passes. Random damage (tests/history) needs at most three."""
 
 
 def validate(
@@ -50,13 +50,18 @@ def validate(
 ) -> list[Violation]:
     """Return the violations of a provider's rules in a history, in any order; `[]`: it is valid.
 
-    `dialect`: "anthropic", "openai-chat", "openai-responses" or "gemini"; by default the body's
-    shape decides. Rules that depend on the model use `facts`, or else the table's row for `model`
-    (default: the body's own); an unknown model is checked by the rules for all models. `strict`
-    adds rules that only some servers of a dialect enforce. `live=False`: the body is about to be
-    sent, so that a trailing call without a result cannot still be running. `vendor`: a Chat
-    server's, if the model's name does not tell. Raises ValueError for a body of unknown shape and
-    for an unknown dialect, TypeError for a body that is no mapping.
+    `dialect`: "anthropic", "openai-chat", "openai-responses" or "gemini". By default it is detected
+    from the body's shape.
+    `model`: the model's name, by default the body's `model`. Some rules depend on the model's
+    properties. An unknown model is checked by the rules for all models.
+    `facts`: the model's properties, by default those in the table of models.
+    `strict`: also apply the rules that only some servers of a dialect enforce.
+    `live`: whether a trailing call without a result may still be running. False: the body is about
+    to be sent, so the call is not running.
+    `vendor`: the vendor of a Chat server, if the model's name does not show it.
+
+    Raises ValueError for a body of unknown shape and for an unknown dialect, and TypeError for a
+    body that is not a mapping.
     """
     grammar = _grammar(body, dialect)
     policy = RepairPolicy(strict=strict, live=live, vendor=vendor)
@@ -74,10 +79,11 @@ def repair(
     model: str | None = None,
     facts: Facts | None = None,
 ) -> Repaired:
-    """Return a valid copy of a history, with the changes; the same object if it is valid already.
+    """Return a valid copy of a history, and the changes. A valid history is returned unchanged.
 
     `body` itself is never changed, equal bodies give equal results, and a second repair changes
-    nothing. Arguments are those of `validate`; `policy` decides if several repairs are possible.
+    nothing. `policy` decides between several possible repairs. The other arguments are those of
+    `validate`.
 
     Raises what `validate` raises, and NewSessionWanted if the policy's `ask` decides so.
     """
@@ -95,15 +101,17 @@ def repair_refused(
 ) -> Repaired:
     """Repair a body that a provider has refused with `error`.
 
-    If the fault can be seen in the history, it is repaired as usual; if not (an invalid signature
-    looks like any other), what the error is about is removed. If neither helps, the same object is
-    returned, and there is no use in sending it again; also if only rules that some servers enforce
-    are broken, and the error is about something else. Raises what `repair` raises.
+    If the history shows the fault, it is repaired as usual. If it does not (an invalid signature
+    looks like a valid one), the repair removes what the error is about. In two cases `body` is
+    returned unchanged, and it is useless to resend it: neither repair changes anything, or the only
+    broken rules are rules of some servers and the error is about another rule.
+
+    Raises what `repair` raises.
     """
     grammar = _grammar(body, dialect)
     rules = grammar.rules
     if error.code == "reasoning_missing" and grammar.may_lack_thinking:
-        # Vendors with this API that require earlier thinking, which a repair cannot invent.
+        # Some vendors of this format require earlier thinking, which a repair cannot make.
         error = replace(error, code="thinking_missing")
     shown = repair(body, dialect, policy=error.policy(policy), model=model, facts=facts)
     if error.tag:
@@ -112,7 +120,7 @@ def repair_refused(
             done = repair(left.body, dialect, policy=error.policy(policy), model=model, facts=facts)
             return followed_by(left, done)
     for code in dict.fromkeys(change.why for change in shown.changes):
-        # Several rules may share an error text, so the broken rule may have another code.
+        # Several rules may have the same error text, so the broken rule may have another code.
         text = rules.get(code)
         meant = classify(400, text) if text is not None else None
         if error.code == code or (meant is not None and error.code == meant.code):
@@ -133,11 +141,11 @@ def repair_beginning(
     policy: RepairPolicy | None = None,
     model: str | None = None,
 ) -> Repaired:
-    """Repair the first `length` messages of a body, with which an earlier request was refused.
+    """Repair the first `length` messages of a body, because a request with them was refused.
 
-    The messages after them were never refused: they stay as they are, valid thinking included. A
-    setting of the whole request, such as thinking turned off, changes only if the history would
-    break a rule without that. Raises what `repair` raises.
+    The later messages were not refused, so they are not changed, and their valid thinking is kept.
+    A setting of the complete request changes only if the history would break a rule otherwise.
+    Thinking that is turned off is such a setting. Raises what `repair` raises.
     """
     done = repair_refused(beginning(body, length), error, dialect, policy=policy, model=model)
     if not done.changes:
@@ -155,17 +163,17 @@ def repair_beginning(
 
 
 def _turned_off(body: Body, before: Body) -> bool:
-    """Whether a repair turned thinking off for the whole request."""
+    """Whether a repair turned thinking off for the complete request."""
     thinking = as_map(body.get("thinking"))
     return thinking.get("type") == "disabled" and thinking != as_map(before.get("thinking"))
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A planned repair: its changes, and the repaired body by `apply`."""
+    """A planned repair: its changes; `apply` returns the repaired body."""
 
     body: Body
-    """The body as it was given; it is never changed."""
+    """The body that was given; it is never changed."""
     _repaired: Repaired
 
     @property
@@ -175,7 +183,7 @@ class Plan:
 
     @property
     def left(self) -> tuple[Violation, ...]:
-        """Violations that would remain, because the policy refused their repair."""
+        """Violations that would remain because the policy refuses their repair."""
         return self._repaired.left
 
     def apply(self) -> Repaired:
@@ -191,7 +199,10 @@ def plan(
     model: str | None = None,
     facts: Facts | None = None,
 ) -> Plan:
-    """Return a repair to look at before it is applied; arguments and errors as for `repair`."""
+    """Return a repair that can be inspected before it is applied.
+
+    Arguments and errors are those of `repair`.
+    """
     policy = policy if policy is not None else RepairPolicy()
     return Plan(body, _planned(_grammar(body, dialect), body, policy, model, facts))
 
@@ -199,7 +210,7 @@ def plan(
 def diagnosed(
     body: Body, dialect: HistoryFormat, policy: RepairPolicy, model: str
 ) -> tuple[list[Violation], Repaired]:
-    """Return the results of `validate` and `repair`, parsing the history only once."""
+    """Return the results of `validate` and `repair`; the history is parsed only once."""
     violations: list[Violation] = []
     return violations, _planned(_grammar(body, dialect), body, policy, model, None, violations)
 
@@ -213,11 +224,13 @@ def shrunk(
     writer: str,
     most: int,
 ) -> tuple[Repaired, int, int]:
-    """Shorten results, the oldest first, until a repaired history has at most so many tokens.
+    """Shorten tool results, the oldest first, until a repaired history has at most `most` tokens.
 
-    `model`: as for `diagnosed`; `writer`: the model that wrote the history. If its thinking is
-    bound to the messages before it, thinking after a shortened result is removed. Return the tokens
-    before and after as well; these are estimates.
+    `model`: the model by which the history is repaired. `writer`: the model that wrote the history.
+    If the writer's thinking is bound to the messages before it, thinking after a shortened result
+    is removed.
+
+    Return the repair, and estimates of the history's tokens before and after it.
     """
     grammar, body = _grammar(repaired.body, dialect), repaired.body
     before = tokens_in(body, writer)
@@ -228,9 +241,9 @@ def shrunk(
         known = limits.find(writer)
         context = replace(context, binding=known is not None and known.binding)
     done, after = repaired, before
-    while after > most:  # the second time only if a changed message is written in a longer form
+    while after > most:  # a second round is needed only if a changed message becomes longer
         draft = HistoryRepair(grammar, done.body, context, policy=policy)
-        new = shortened(draft.parts(Kind.RESULT), after, most, writer)
+        new = shortened(draft.parts(Kind.RESULT), after, most, writer, _not_text())
         if not new:
             break
         made = {part: replace(part, native=native) for part, native in new.items()}
@@ -242,7 +255,7 @@ def shrunk(
 
 
 def unanswered_tool_calls(body: Body, dialect: str | None = None) -> tuple[OpenCall, ...]:
-    """Return the tool calls of a history that have no result, trailing ones included.
+    """Return the tool calls of a history that have no result, including trailing calls.
 
     Raises what `validate` raises.
     """
@@ -265,9 +278,9 @@ def _planned(
     facts: Facts | None,
     violations: list[Violation] | None = None,
 ) -> Repaired:
-    """Return a repair; `violations`, if it is a list, is extended with all violations found."""
+    """Return a repair. If `violations` is a list, extend it with all violations found."""
     context = _context(body, grammar, policy, model, facts)
-    # The fast check knows only our own way of recognizing recovery prompts, not a caller's.
+    # The fast check recognizes recovery prompts only by the default `is_recovery`.
     default_policy = policy.is_recovery is looks_like_recovery or not policy.coalesce
     if policy.thinking == "keep" and default_policy and grammar.fast_validate(body, context):
         return Repaired(body)
@@ -292,9 +305,9 @@ def _repair(
         draft = HistoryRepair(grammar, repaired.body, context, policy=policy)
         if violations is not None and number == 0:
             violations += _check(draft)
-        # Only whether anything is wrong: the passes find out what.
+        # The first violation is enough: the passes find the others themselves.
         broken = bool(violations and number == 0) or next(_check(draft), None) is not None
-        # Changes that the policy asks for though no provider requires them.
+        # The policy may require changes that no provider requires.
         wanted = policy.coalesce and passes.has_recovery(draft)
         wanted = wanted or (policy.thinking != "keep" and number == 0)
         if not broken and not wanted:
@@ -311,7 +324,7 @@ def _repair(
 
 def _written(draft: HistoryRepair, before: Repaired) -> Repaired:
     """Return `before` with the changes of a draft that was read from its body."""
-    # Unchanged messages are written as the same objects that they were read from.
+    # An unchanged message is written as the object from which it was read.
     grammar, earlier = draft.grammar, before.origins
     natives = draft.body.get(grammar.field, [])
     elements = [pair for each in draft.messages for pair in grammar.written(each, natives)]
@@ -328,7 +341,7 @@ def _written(draft: HistoryRepair, before: Repaired) -> Repaired:
 
 
 def _check(history: History) -> Iterator[Violation]:
-    """Yield all violations in a history, of the rules for all dialects and of its own."""
+    """Yield all violations in a history: of the rules for all dialects, and of its dialect's."""
     grammar, messages = history.grammar, history.messages
     if not messages and not history.context.live and not grammar.calls_on_server(history):
         yield history.violation("history_empty", grammar.field)
@@ -361,6 +374,13 @@ def _grammar(body: Body, dialect: str | None) -> Grammar:
 
 
 @cache
+def _not_text() -> frozenset[str]:
+    """Return `not_text` of all formats: a result may quote blocks of another format."""
+    grammars = (each.grammar() for each in dialects())
+    return frozenset[str]().union(*(one.not_text for one in grammars if one is not None))
+
+
+@cache
 def _grammar_of(name: str) -> Grammar | None:
     return next((each.grammar() for each in dialects() if each.name == name), None)
 
@@ -368,7 +388,7 @@ def _grammar_of(name: str) -> Grammar | None:
 def _context(
     body: Body, grammar: Grammar, policy: RepairPolicy, model: str | None, facts: Facts | None
 ) -> HistoryContext:
-    """Return the context of a body: its model's limits, and the policy's settings."""
+    """Return the context of a body: its model's properties, and the policy's settings."""
     name = as_text(model if model is not None else body.get("model"))
     # The table of models is used only for the provider's own models.
     own = grammar.own_models

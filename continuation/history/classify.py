@@ -1,7 +1,7 @@
-"""Classifies error texts: whether a history is at fault, and by which rule.
+"""Classifies error texts: decides whether a history is the cause, and which rule it breaks.
 
-One table for all providers, the last one in `rules.toml`; its substrings are plain, so that an
-error takes microseconds.
+All providers share one table, the last in `rules.toml`. It has plain substrings and no regular
+expressions, so that an error takes microseconds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class HistoryError:
     code: str
     """The violation's code, as in `Violation.code`."""
     family: Family
-    """The kind of error; "anchor" for a `previous_response_id` that is lost."""
+    """The kind of error. "anchor": the server does not have the `previous_response_id`."""
     index: int | None = None
     """Index of the message as the provider counts it, if the text names one; else None."""
     part: int | None = None
@@ -34,17 +34,17 @@ class HistoryError:
     ids: tuple[str, ...] = ()
     """The ids of calls and items in the text."""
     tag: str = ""
-    """The type of a block, or Gemini's field of a part, that the text calls unknown."""
+    """The type of a block, or for Gemini the field of a part, that the text calls unknown."""
 
     def policy(self, base: RepairPolicy | None = None) -> RepairPolicy:
         """Return the policy for a repair after this error, based on `base` or the defaults.
 
-        The request was sent, so no call in it can still be running, and strict rules apply.
+        The request was sent, so no call in it is still running. Strict rules apply.
         """
         return replace(base if base is not None else RepairPolicy(), strict=True, live=False)
 
     def forced(self, base: RepairPolicy | None = None) -> RepairPolicy:
-        """Return the policy for a fault that the provider found and the history does not show."""
+        """Return the policy for a fault that the history does not show."""
         policy = self.policy(base)
         if self.code in ("thinking_missing", "thinking_not_first"):
             return replace(policy, thinking="off")
@@ -65,7 +65,7 @@ class HistoryError:
         return policy
 
 
-#: Errors that are not about the history's form: too long, too many, too large, too fast.
+#: Substrings of errors about sizes, rates and images, not about the form of a history.
 _OTHER_CAUSES: Final = (
     *("prompt is too long", "context length", "context_length", "context window"),
     *("maximum context", "input is too long", "too many requests", "rate limit", "rate_limit"),
@@ -85,7 +85,10 @@ _ROWS: Final[list[tuple[Sequence[str], list[_Row]]]] = [
     )
     for group in TABLE["errors"]
 ]
-"""The table by groups of words: each row has two substrings, the second of which may be empty."""
+"""The table. A group has words, one of which must occur, and its rows.
+
+A row has a code, a family and two substrings, of which the second may be empty. Both must occur.
+"""
 
 _STATUSES: Final = frozenset({400, 404, 422})
 _LONGEST: Final = 1_200
@@ -106,10 +109,10 @@ _IDS: Final = re.compile(
 
 
 def classify(status: int, message: str | bytes | Mapping[str, Any]) -> HistoryError | None:
-    """Return which rule of histories an error answer is about; None if it is about none.
+    """Return the rule of histories that an error response is about, or None.
 
-    `message`: the error's text, or the body of the answer, decoded or not. It must be the
-    provider's own text only: a quoted output of a tool would be matched too.
+    `status`: the HTTP status. `message`: the error's text, or the response's body, decoded or not.
+    It must have only the provider's text, because a quoted tool output would be matched too.
     """
     if status not in _STATUSES:
         return None
@@ -129,7 +132,7 @@ def classify(status: int, message: str | bytes | Mapping[str, Any]) -> HistoryEr
 
 
 def _fitting(plain: str) -> _Row | None:
-    """The first row that fits; in loops, which cost half of what generators do."""
+    """Return the first row that matches. Loops take half the time of generators."""
     for words, rows in _ROWS:
         for word in words:
             if word in plain:
@@ -143,7 +146,7 @@ def _fitting(plain: str) -> _Row | None:
 
 
 def message_of(body: str | bytes | Mapping[str, Any]) -> str:
-    """Return the text of an error answer in any provider's form; else the whole answer."""
+    """Return the error text of a response body in any provider's form, or else the body as JSON."""
     if isinstance(body, bytes):
         body = body.decode("utf-8", "replace")
     if isinstance(body, str):

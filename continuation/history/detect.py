@@ -17,10 +17,11 @@ _PLAIN_ROLES: Final = frozenset({"user", "assistant", "system"})
 
 
 def detect(body: Body) -> HistoryFormat:
-    """Return the dialect of a request body, or of the part of it that holds the conversation.
+    """Return the dialect of a request body, or of the part of it that has the conversation.
 
-    Plain text messages are the same in both `messages` dialects; without another sign they are
-    taken for Chat, which has fewer rules. Raises ValueError if `body` has no conversation.
+    A plain text message is the same in Anthropic's format and in Chat. If a body has only such
+    messages, the result is Chat, which has fewer rules. Raises ValueError if `body` has no
+    conversation.
     """
     found = shapes()
     known = {each: found[each] for each in HistoryFormat}
@@ -36,7 +37,7 @@ def detect(body: Body) -> HistoryFormat:
 
 
 def _by_messages(messages: list[Any], known: Mapping[HistoryFormat, Shape]) -> HistoryFormat:
-    # Most messages are plain texts, which are the same in both dialects.
+    # Skip plain texts, which most messages are: they are the same in both dialects.
     with contextlib.suppress(LookupError, TypeError):
         messages = [
             message

@@ -1,7 +1,7 @@
-"""The histories that one provider accepts: their rules, and how they are read and written.
+"""The rules of the histories that a provider accepts, and how histories are read and written.
 
-A grammar is data and small functions for one wire format, in a folder of its own. What is common,
-the pairing of calls and results and the passes of a repair, is in `pairing` and `passes`.
+A grammar is the data and small functions for one wire format, in the format's folder. `pairing`
+(which pairs calls with results) and `passes` (the passes of a repair) are for all formats.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from continuation.types import Change
 from continuation.wire.json_values import as_list, as_map, as_text
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
-"""What every server takes for the name of a tool."""
+"""The tool names that every server accepts."""
 
 JoinTexts: TypeAlias = Callable[[str, str], str]
-"""Joins two texts that an earlier recovery prompt had split."""
+"""A function that joins two texts which an earlier recovery prompt has split."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryContext:
-    """The properties of model and server and the policy's settings; None: unknown."""
+    """The properties of the model and the server, and the policy's settings; None: unknown."""
 
     model: str = ""
     prefill: bool | None = None
@@ -44,16 +44,16 @@ class HistoryContext:
     vendor: str = ""
     """The vendor of a Chat server; `""`: unknown, or another dialect."""
     alternate: bool = False
-    """As in `RepairPolicy`: whether Chat messages of one role must not follow each other."""
+    """Whether Chat messages of one role must not follow each other, as in `RepairPolicy`."""
     reasoning: str = "auto"
-    """As in `RepairPolicy`: the handling of `reasoning_content`."""
+    """What happens with `reasoning_content`, as in `RepairPolicy`."""
     system_messages: str = "keep"
-    """The policy's word on system messages among the others, as in `RepairPolicy`."""
+    """What happens with system messages among the others, as in `RepairPolicy`."""
 
 
 @dataclass(slots=True)
 class History:
-    """A history as read from a body, for the checks."""
+    """A history that was read from a body, for the checks."""
 
     grammar: Grammar
     body: Body
@@ -67,7 +67,7 @@ class History:
         self._note_names()
 
     def _note_names(self) -> None:
-        """Note tools' names that are refused; what a request declares is none of them."""
+        """Note the tool names that the provider refuses. It accepts those the request declares."""
         grammar, declared = self.grammar, set[str]()
         for tool in map(as_map, as_list(self.body.get("tools"))):
             declared.add(as_text(tool.get("name") or as_map(tool.get("function")).get("name")))
@@ -87,26 +87,29 @@ class History:
         return [part for message in self.messages for part in message.of(*kinds)]
 
     def pairing(self) -> Pairing:
-        """Return the paired calls and results; they are paired again after a change."""
+        """Return the paired calls and results. After a change they are paired again."""
         if self._paired is None:
             needed = self.grammar.id_keys is not None
             self._paired = Pairing(self.messages, ids_needed=needed)
         return self._paired
 
     def torn(self) -> dict[Part, Part]:
-        """Return parts with lone surrogates, which strict JSON readers refuse, and their repair."""
+        """Return each part with lone surrogates -> its repair. Strict JSON parsers refuse them."""
         if self._torn is None:  # computed once, for the check and for the repair
             self._torn = {
                 part: replace(part, native=native, text=unbroken(part.text))
                 for message in self.messages
                 for part in message.parts
-                if "\\ud" in repr(part.native)  # how half a character is shown: hardly ever
+                if "\\ud" in repr(part.native)  # a quick check: `repr` escapes lone surrogates
                 and (native := unbroken(part.native)) is not part.native
             }
         return self._torn
 
     def violation(self, broken: Fault | str, at: Message | Part | str) -> Violation:
-        """Return the violation of a rule (a code or fault) at a message, a part or a path."""
+        """Return the violation of a rule at a message, a part or a path.
+
+        `broken`: the rule's code, or a fault.
+        """
         fault = Fault(broken) if isinstance(broken, str) else broken
         part = at if isinstance(at, Part) else Part(Kind.OTHER, None)
         rule = self.grammar.rules[fault.code]
@@ -136,12 +139,12 @@ class HistoryRepair(History):
     policy: RepairPolicy = field(kw_only=True)
     changes: list[Change] = field(default_factory=list[Change])
     settings: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Fields of the body to set; None: to delete."""
+    """Fields of the body to set; a field with the value None is deleted."""
     headers: dict[str, str] = field(default_factory=dict[str, str])
     """Request headers that the repaired body needs."""
 
     def may(self, what: str, at: Message | Part | str, why: str) -> bool:
-        """Whether the policy allows a change; if so, it is noted, and the caller must make it."""
+        """Whether the policy allows a change. If so, note it; the caller must then make it."""
         change = Change(what, self.path(at), why)
         allowed = self.policy.allow is None or self.policy.allow(change)
         if allowed:
@@ -150,14 +153,15 @@ class HistoryRepair(History):
         return allowed
 
     def may_repair(self, at: Message | Part) -> Fault | None:
-        """Return the first fault of a message or part if the policy allows its repair; or None."""
+        """Return the first fault of a message or part if the policy allows its repair, or None."""
         fault = at.faults[0] if at.faults else None
         allowed = fault and self.may(self.grammar.repairs[fault.code], at, fault.code)
         return fault if allowed else None
 
     def drop(self, what: str, codes: Mapping[Part, str]) -> list[Message]:
-        """Drop these parts, each for the rule of its code, as far as the policy allows.
+        """Drop the parts for which the policy allows it.
 
+        `what`: the name of the change. `codes`: the parts, each with the code of the broken rule.
         Returns the messages that lost a part.
         """
         changed: list[Message] = []
@@ -173,7 +177,7 @@ class HistoryRepair(History):
         return changed
 
     def replace(self, what: str, why: str, new: Mapping[Part, Part]) -> None:
-        """Replace parts by others, as far as the policy allows."""
+        """Replace the parts for which the policy allows it. `new`: each part -> its replacement."""
         for message in self.messages if new else ():
             parts = [
                 new[part] if part in new and self.may(what, part, why) else part
@@ -196,7 +200,7 @@ class HistoryRepair(History):
 
 
 class Grammar(ABC):
-    """The rules of one wire format; each format has a subclass."""
+    """The rules of one wire format. Each format has a subclass."""
 
     dialect: ClassVar[HistoryFormat]
     field: ClassVar[str]
@@ -204,20 +208,29 @@ class Grammar(ABC):
     content: ClassVar[str] = "content"
     """The key of a message's list of parts."""
     beside_kind: ClassVar[frozenset[str]] = frozenset()
-    """What a part may have beside the field that names its kind; empty: `type` holds the kind."""
+    """For parts in which a field's name is the part's kind: the other fields that may be present.
+
+    Empty: the field `type` has the kind.
+    """
+    not_text: ClassVar[frozenset[str]] = frozenset()
+    """The keys of files, images and other values in a result that must not be shortened."""
     own_models: ClassVar[str] = ""
-    """A word in the names of the provider's own models, whose rules may depend on the model."""
+    """A word in the names of the provider's own models, for which rules depend on the model."""
     has_vendors: ClassVar[bool] = False
-    """Whether other vendors serve the format, with rules of their own."""
+    """Whether other vendors serve the format, with other rules."""
     may_lack_thinking: ClassVar[bool] = False
-    """Whether vendors of the format require earlier thinking, which a repair cannot invent."""
+    """Whether some vendors of the format require earlier thinking, which a repair cannot make."""
     rules: ClassVar[Mapping[str, str]]
     """The provider's error text for each rule, with `{n}`, `{m}`, `{id}`, … to fill in."""
     repairs: ClassVar[Mapping[str, str]] = REPAIRS
+    """The name of the repair, by the code of the rule."""
     adjacent: ClassVar[bool] = True
     """Whether results must directly follow their calls."""
     one_message: ClassVar[bool] = True
-    """Whether all results of a message's calls come first in one message; else each has its own."""
+    """Whether one message must begin with all results of a message's calls.
+
+    If not, each result is a message.
+    """
     ordered: ClassVar[bool] = False
     """Whether results must be in the order of their calls."""
     calls_last: ClassVar[bool] = False
@@ -226,31 +239,31 @@ class Grammar(ABC):
     """The keys of the call's id in a call and in a result; None: ids are optional."""
 
     named: ClassVar[tuple[Kind, ...]] = (Kind.CALL,)
-    """Parts that need the name of a tool."""
+    """The kinds of parts that need a tool's name."""
     longest_name: ClassVar[int] = 0
-    """So many letters it may have; 0: not known."""
+    """The most characters of a tool's name; 0: unknown."""
     name_empty: ClassVar[str] = (
         "empty string. Expected a string with minimum length 1, but got an empty string instead."
     )
-    """What is said of one that is missing."""
+    """The provider's words for a missing tool name; `""`: it accepts that."""
     name_unfit: ClassVar[str] = (
         "string does not match pattern. Expected a string that matches the pattern"
         " '^[a-zA-Z0-9_-]+$'."
     )
-    """What strict servers say of one with other characters than these; "" where all are taken."""
+    """A strict server's words for a tool name with other characters; `""`: it accepts all."""
 
     unique_ids: ClassVar[bool] = True
-    """Whether call ids must be unique in the whole history; if not, only with `strict`."""
+    """Whether call ids must be unique in the history. If not, they must be so with `strict`."""
 
     # -- the fast check --------------------------------------------------------------------------
 
     def fast_validate(self, body: Body, context: HistoryContext) -> bool:
-        """Whether a fast check finds the body valid; False: it needs the full check.
+        """Whether a fast check finds the body valid. False: it needs the full check.
 
-        Nearly every history is valid, and a repair that runs before each request must not cost
-        more than decoding the body did. So common shapes are recognized in one loop, without being
-        parsed; all others, valid or not, are left to the full check. A test with random histories
-        ensures that nothing is valid here in which the full check finds a violation.
+        Nearly every history is valid, and a repair runs before each request. It must not take more
+        time than decoding the body. So one loop recognizes common shapes without parsing them. The
+        full check handles all other shapes, valid or not. A test with random histories ensures that
+        the full check finds no violation in a history that is valid here.
         """
         messages = as_list(body.get(self.field))
         if context.strict or not messages:
@@ -262,12 +275,12 @@ class Grammar(ABC):
 
     @abstractmethod
     def common_shapes_valid(self, messages: list[Any], body: Body, context: HistoryContext) -> bool:
-        """Whether all messages have common, valid shapes; it may raise if they have not."""
+        """Whether all messages have common, valid shapes. It may raise if they do not."""
 
     # -- reading and writing ---------------------------------------------------------------------
 
     def read(self, body: Body, context: HistoryContext) -> list[Message]:
-        """Read the body's messages into parts, each with the faults it has by itself."""
+        """Read the body's messages into parts, each with the faults that it shows by itself."""
         natives = as_list(body.get(self.field))
         return [self.read_message(n, native) for n, native in enumerate(natives)]
 
@@ -282,7 +295,7 @@ class Grammar(ABC):
         return [(native[message.index], message.index)]
 
     def write(self, message: Message) -> Any:
-        """Return the JSON of a changed message; unused if a dialect overrides `written`."""
+        """Return the JSON of a changed message. Not used if a dialect overrides `written`."""
         raise NotImplementedError
 
     @abstractmethod
@@ -294,7 +307,7 @@ class Grammar(ABC):
         """Return the JSON of a new result for a call that has none."""
 
     def result_messages(self, parts: list[Part]) -> list[Message]:
-        """Return messages that hold these results, in this order."""
+        """Return new messages with these results, in this order."""
         if self.one_message:
             return [Message("user", parts, touched=True)]
         return [Message("tool", [part], part.native, part.index, touched=True) for part in parts]
@@ -314,7 +327,10 @@ class Grammar(ABC):
         """Yield violations of this dialect's own rules, except those of parts and pairing."""
 
     def empty_fault(self, message: Message, *, last: bool) -> str | None:
-        """Return the code of the rule against this message if it is empty; None: it may stay."""
+        """Return the code of the rule that an empty message breaks. None: the message is valid.
+
+        `last`: whether it is the history's last message.
+        """
         return "message_empty" if not message.parts and not message.faults else None
 
     def must_merge(self, first: Message, second: Message, context: HistoryContext) -> bool:
@@ -332,7 +348,7 @@ class Grammar(ABC):
         return None
 
     def new_id(self, old: str, context: HistoryContext) -> str:
-        """Return a valid id in place of an invalid one; always the same for the same `old`."""
+        """Return a valid id that replaces an invalid one, always the same for the same `old`."""
         return old
 
     def same_call(self, first: Part, second: Part) -> bool:
@@ -340,7 +356,10 @@ class Grammar(ABC):
         return bool(first.native == second.native)
 
     def orphan_code(self, messages: list[Message], at: int) -> str:
-        """Return the code of the rule against a result without a call in the message at `at`."""
+        """Return the code of the rule that a result without a call breaks.
+
+        `at`: the position of the result's message in `messages`.
+        """
         return "tool_result_orphan"
 
     def calls_on_server(self, history: History) -> bool:
@@ -350,7 +369,7 @@ class Grammar(ABC):
     # -- repair ----------------------------------------------------------------------------------
 
     def convert(self, message: Message, fault: Fault) -> Iterable[Message]:
-        """Return the messages that replace one with this fault; empty: it is dropped."""
+        """Return the messages that replace a message with this fault; empty: it is dropped."""
         messages = [self.read_message(message.index, n) for n in self.converted(message.native)]
         for each in messages:
             each.touched = True
@@ -358,15 +377,15 @@ class Grammar(ABC):
 
     @abstractmethod
     def converted(self, native: Any) -> list[Any]:
-        """Return messages in this dialect's form in place of one that is not; `[]`: drop it."""
+        """Convert a message in another format to messages in this dialect; `[]`: drop it."""
 
     def renamed(self, part: Part, name: str) -> Part:
-        """A call, or a result, of a tool of this name."""
+        """Return a call or a result with another tool name."""
         native = {**part.native, "name": name}
         return replace(part, native=native, name=name, faults=part.faults[1:])
 
     def repaired_part(self, message: Message, part: Part, fault: Fault) -> Iterable[Part]:
-        """Return the parts that replace one with this fault; empty: it is dropped."""
+        """Return the parts that replace a part with this fault; empty: it is dropped."""
         return ()
 
     @abstractmethod
@@ -378,13 +397,13 @@ class Grammar(ABC):
         """Run this dialect's own passes after calls and results are paired."""
 
     def can_answer(self, call: Part) -> bool:
-        """Whether a result can be made for the call; if not, the call is dropped."""
+        """Whether a result can be made for the call. If not, the call is dropped."""
         return True
 
     def joined_text(self, first: Part, second: Part, join: JoinTexts) -> Part | None:
-        """Return two texts as one part, joined by `join`; None: they must stay separate."""
+        """Return two texts as one part, joined by `join`. None: they must stay separate."""
         return None
 
     def after_join(self, part: Part) -> Part:
-        """Return a part of a recovery's answer as it must be in the message it continued."""
+        """Return a part of a recovery's answer in the form for the message that it continues."""
         return part

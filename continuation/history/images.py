@@ -1,4 +1,4 @@
-"""Images in the forms of the dialects: what a change of provider leaves behind."""
+"""Converts images between dialects, for histories that began with another provider."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from continuation.wire.json_values import as_map, as_text
 
 
 def image_url(block: Any) -> str:
-    """The URL of an image, with its data if it holds them; "" of what has none, or is no image."""
+    """Return the URL of an image, a `data:` URL if the block has the data.
+
+    The result is `""` for an image without a URL, and for a block that is not an image.
+    """
     given = as_map(block)
     source, url = as_map(given.get("source")), given.get("image_url")
     if given.get("type") in ("image_url", "input_image"):
@@ -21,7 +24,7 @@ def image_url(block: Any) -> str:
 
 
 def anthropic_image(url: str) -> dict[str, Any]:
-    """An image as a block of Messages."""
+    """Return an image as a block of Anthropic's format."""
     kind, encoded, data = url.partition(";base64,")
     if encoded and kind.startswith("data:"):
         source = {"type": "base64", "media_type": kind.removeprefix("data:"), "data": data}

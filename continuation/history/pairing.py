@@ -1,11 +1,12 @@
 """Pairs calls with their results, and checks the pairs.
 
-The rule is the same for all dialects: every call has exactly one result, with its id, after it.
-Flags of the grammar state the differences: must it follow at once, in one message, in order?
+One rule holds in all dialects: every call has exactly one result with its id, and the result comes
+after it. Flags of the grammar state the differences. They say whether results must follow at once,
+whether they must be in one message, and whether their order matters.
 
-The history is read once from the front, so a result can only belong to an earlier call. If an id is
-used again, results belong to the latest call of that id: an agent that retried a call gets the
-result of its last try.
+The history is read once from the front, so a result can only belong to an earlier call. If several
+calls have the same id, a result belongs to the latest of them. So if an agent retried a call, the
+retry gets the result.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ class Pair:
 
     call: Part
     results: list[tuple[int, Part]] = field(default_factory=list[tuple[int, Part]])
-    """Pairs of the message's position and the result, in order; exactly one is valid."""
+    """The results, in order, each with the position of its message. Only one result is valid."""
 
     @property
     def best(self) -> tuple[int, Part]:
-        """The result to keep, with its position: the first real one, else the first."""
+        """The result to keep, with its message's position: the first real one, else the first."""
         return next((entry for entry in self.results if not entry[1].synthetic), self.results[0])
 
 
@@ -44,7 +45,7 @@ class Exchange:
     at: int
     pairs: list[Pair]
     trailing: bool | None = None
-    """Whether only its results follow its calls; `None`: not computed yet."""
+    """Whether nothing except its results follows its calls; `None`: not computed yet."""
 
 
 class Pairing:
@@ -53,13 +54,15 @@ class Pairing:
     def __init__(self, messages: list[Message], *, ids_needed: bool = True) -> None:
         self.exchanges: list[Exchange] = []
         self.orphans: list[tuple[int, Part]] = []
-        # Ids that some result names: a result without an id must not be paired with such a call.
+        # Ids of results. A result without an id must not be paired with a call of such an id.
         results = [part.id for message in messages for part in message.of(Kind.RESULT)]
         self._answered = set(results) - {""}
-        # The latest calls of each id (several only within one message), and how many have results.
+        # By id: the position of the latest message with calls of this id, these calls (several have
+        # one id only within one message), and how many of them have results.
         self._by_id: dict[str, tuple[int, list[Pair], list[int]]] = {}
-        # Where to look for a call by name, if a result may ask: each message's, by (whether it must
-        # have no id, name), with its position. Where calls need none, agents make some for results.
+        # Open calls of each message with its position, by (whether the call must have no id, name).
+        # They are for results that have no id, or an id that no call has: in dialects where calls
+        # need no ids, some agents give ids to results.
         self._ids_needed = ids_needed
         self._nameless = "" in results or (not ids_needed and bool(results))
         self._by_name: dict[tuple[bool, str], list[tuple[int, deque[Pair]]]] = {}
@@ -76,7 +79,7 @@ class Pairing:
             yield from ((exchange, pair) for pair in exchange.pairs if not pair.results)
 
     def calls(self) -> dict[Part, Part]:
-        """The call that each result answers."""
+        """Return the call that each result answers."""
         pairs = (pair for exchange in self.exchanges for pair in exchange.pairs)
         return {result: pair.call for pair in pairs for _, result in pair.results}
 
@@ -116,7 +119,10 @@ class Pairing:
             pair.results.append((at, part))
 
     def _nearest(self, name: str, *, without_id: bool = False) -> Pair | None:
-        """For a result that no id leads on: the nearest message's first open call of the name."""
+        """Return the first open call of this name in the nearest message, or `None`.
+
+        `without_id`: only calls without an id.
+        """
         stack = self._by_name.get((without_id, name), [])
         while stack:
             _, waiting = stack[-1]
@@ -131,7 +137,7 @@ class Pairing:
 # -- checking ------------------------------------------------------------------------------------
 
 _NAMED = 50
-"""The most open calls that are named in one error's text."""
+"""The most open calls that one error text names."""
 
 
 def check(history: History) -> Iterator[Violation]:
@@ -147,7 +153,10 @@ def check(history: History) -> Iterator[Violation]:
 
 
 def surplus(history: History) -> Iterator[tuple[Part, str]]:
-    """Results of no call, or of one that the server keeps and that has one, each with its rule."""
+    """Yield the results that belong to no call, each with the code of the rule that it breaks.
+
+    A call may be stored on the server. Then its first result is valid, and further ones are not.
+    """
     grammar, pairing, answered = history.grammar, history.pairing(), set[str]()
     kept = pairing.orphans and grammar.calls_on_server(history)
     shown = {pair.call.id for each in pairing.exchanges for pair in each.pairs} if kept else ()
@@ -177,7 +186,7 @@ def _check_ids(history: History, pairing: Pairing) -> Iterator[Violation]:
 
 
 def findings(history: History, exchange: Exchange) -> Iterator[tuple[str, Part, str]]:
-    """Yield what is wrong with one message's calls, besides their ids: code, part, detail."""
+    """Yield the faults of one message's calls, except those of ids: code, part, detail."""
     missing = [pair for pair in exchange.pairs if not pair.results]
     if missing and not may_be_live(history, exchange):
         ids = ", ".join(pair.call.id or pair.call.name for pair in missing[:_NAMED])
@@ -194,12 +203,12 @@ def findings(history: History, exchange: Exchange) -> Iterator[tuple[str, Part, 
 
 
 def may_be_live(history: History, exchange: Exchange) -> bool:
-    """Whether the exchange ends the history, so that its open calls may still be running."""
+    """Whether open calls may still be running, because the exchange ends the history."""
     return history.context.live and _trailing(history, exchange)
 
 
 def _trailing(history: History, exchange: Exchange) -> bool:
-    """Whether only this exchange's results follow its calls."""
+    """Whether nothing except this exchange's results follows its calls."""
     if exchange.trailing is None:
         exchange.trailing = _trails(history, exchange)
     return exchange.trailing
@@ -238,10 +247,10 @@ def misplaced(history: History, exchange: Exchange) -> Iterator[tuple[str, Part,
 
 
 def _bounds(history: History, first: int) -> tuple[int, int, set[Part]]:
-    """Return where results may be that begin with the message at position `first`.
+    """Return where the results of calls may be, if they begin in the message at position `first`.
 
-    That is: the end of the messages that may hold them, the end of those over which they may be
-    spread by mistake, and the parts at the head of their message, as required.
+    The result has the end of the messages that may contain them, the end of the messages over which
+    they may be spread by mistake, and the results with which their message begins, as it must.
     """
     grammar, messages = history.grammar, history.messages
     end, split, ahead = first, first, set[Part]()
@@ -262,7 +271,7 @@ def _bounds(history: History, first: int) -> tuple[int, int, set[Part]]:
 
 
 def open_call(history: History, exchange: Exchange, pair: Pair) -> OpenCall:
-    """Return a call without a result in the form for callers."""
+    """Return a call without a result as an `OpenCall`."""
     call, trailing = pair.call, _trailing(history, exchange)
     arguments = history.grammar.arguments(call)
     return OpenCall(call.id, call.name, arguments, history.path(call), trailing)

@@ -1,29 +1,30 @@
 """The passes of a repair that are the same in every dialect, and their order.
 
-What a valid history is. User and assistant alternate. The assistant makes calls; each has its own
-id and exactly one result, and the result is where the provider expects it:
+What a valid history is. User and assistant alternate. The assistant makes calls. Each call has a
+unique id and exactly one result, and the result is where the provider expects it:
 
     user        U   "what is in a and b?"
     assistant   A   text, call k1, call k2      -- an exchange: the calls of one message ...
     user        R   result k1, result k2        -- ... and their results
     assistant   A   text
 
-`pairing` finds that structure in a history: every call with the results that name it (a `Pair`),
-the calls of one message with their results (an `Exchange`), and results without a call (orphans).
-Few things can be wrong with a pair, and their repair is the same for all dialects:
+`pairing` finds that structure in a history: every call with its results (a `Pair`), the calls of
+one message with their results (an `Exchange`), and results without a call (orphans). These things
+can be wrong with a pair, and their repair is the same for all dialects:
 
-    no result            the call was open when the session broke: make a result that states that,
-                         or drop the call; unless it ends the history and may still be running
-    several results      keep one, a real one rather than a synthetic one
-    result of no call    drop it
-    result elsewhere     move it behind its calls, together with the others of that message
-    unusable id          missing, malformed or used before: give the call a new id, and its
-                         results the same
+    no result            The call was open when the session ended. Make a result that states this,
+                         or drop the call. If the call ends the history and may still be running,
+                         leave it.
+    several results      Keep one: a real one rather than a synthetic one.
+    result of no call    Drop it.
+    result elsewhere     Move it behind its calls, together with the others of that message.
+    unusable id          It is missing, malformed or used before. Give the call and its results a
+                         new id.
 
-How it is repaired. Nothing is moved while decisions are made. `_arrange` determines, exchange by
-exchange, which parts are removed and which results go behind which message, and notes that in
-`_Moves`; then all messages are rebuilt once. So positions stay valid meanwhile, and a change that
-the policy refuses is simply not noted. Unchanged parts stay the same objects, in the same order.
+How it is repaired. `_arrange` decides for each exchange which parts are removed and which results
+go behind which message. It notes that in `_Moves` and moves nothing, so positions stay valid. A
+change that the policy refuses is not noted. Then all messages are rebuilt once. Unchanged parts
+stay the same objects, in the same order.
 
 The order of the passes (`run`), each of which may rely on those before it:
 
@@ -31,20 +32,23 @@ The order of the passes (`run`), each of which may rely on those before it:
         ->  identify  ->  arrange  ->  drop empty messages  ->  merge neighbours
         ->  the dialect's `finish`
 
-Messages are first converted to a readable form, and messages that an earlier recovery had split are
-joined, since that decides which calls share a message. Parts are repaired before they are paired,
-and ids before results are placed by them. A dialect's rules about whole messages (thinking that is
-not allowed, calls that must come last) run before pairing if they move calls, else at the end.
+Messages are first converted to a readable form. Then messages that an earlier recovery has split
+are joined, because that decides which calls share a message. Parts are repaired before they are
+paired. Ids are repaired before results are placed by them. A dialect's rules about complete
+messages (thinking that is not allowed, calls that must come last) are applied before pairing if
+they move calls, and otherwise at the end.
 
-Why a second repair changes nothing. The passes run in rounds: the checks of `validate` read the
-result of a round, and only violations that they still find start another one (nearly always one
-round is enough; the bound is in `api`). So a repair ends with a history in which `validate` finds
-nothing, and on such a history no pass runs, except for changes that no provider requires: joining
-an earlier recovery, removing thinking at the policy's wish. A pass can also be simple: if it breaks
-another rule, the next round repairs that. The rounds end because every change removes its own
-reason: a dropped part does not come back, a new result belongs to its call for good, and new ids
-are derived from the old ones, not random. What the policy refuses stays wrong; it is listed in
-`Repaired.left`, and a round in which nothing else changes is the last.
+Why a second repair changes nothing. The passes run in rounds. The checks of `validate` read the
+result of each round, and start another round only if they find a violation. One round is nearly
+always enough; `api` has the bound. So `validate` finds nothing in a repaired history, and no pass
+runs on it again. Exceptions are two changes that no provider requires: joining an earlier recovery,
+and removing thinking because the policy says so.
+
+This also keeps passes simple: if a pass breaks another rule, the next round repairs that. The
+rounds end, because every change removes its own reason. A dropped part does not come back, a new
+result stays with its call, and new ids are derived from the old ones, so they are not random. What
+the policy refuses remains a violation, listed in `Repaired.left`. A round without changes is the
+last.
 """
 
 from __future__ import annotations
@@ -78,7 +82,7 @@ if TYPE_CHECKING:
 
 
 def run(repair: HistoryRepair) -> None:
-    """Run all passes once; if one breaks a rule for another, the next check finds it."""
+    """Run all passes once. If a pass breaks another rule, the next check finds that."""
     grammar = repair.grammar
     asked = bool(repair.messages) and repair.messages[-1].role != "assistant"
     converted: list[Message] = []
@@ -116,8 +120,9 @@ def _plain_name(name: str) -> str:
 def _drop_silent(repair: HistoryRepair, *, asked: bool) -> None:
     """Drop empty messages, and make sure that the rest can be sent.
 
-    `asked`: the history did not end with the assistant. If it does now, a user message is added:
-    otherwise the last answer would be taken for a prefill.
+    `asked`: whether the history before the repair ended with another message than the assistant's.
+    If it now ends with the assistant, add a user message. Otherwise the provider would treat the
+    last answer as a prefill.
     """
     saying: list[Message] = []
     for n, message in enumerate(repair.messages):
@@ -154,9 +159,9 @@ def merge_neighbours(repair: HistoryRepair) -> None:
 
 
 def has_recovery(repair: HistoryRepair) -> bool:
-    """Whether there is a recovery prompt between two assistant messages that may be joined.
+    """Whether a recovery prompt stands between two assistant messages that may be joined.
 
-    Not with bound thinking: joining would invalidate all thinking after the join.
+    With bound thinking they may not be joined: that would invalidate all thinking after them.
     """
     messages = repair.messages
     return not repair.context.binding and any(
@@ -175,7 +180,7 @@ def _is_split(repair: HistoryRepair, before: Message, prompt: Message, after: Me
 
 
 def _join_recoveries(repair: HistoryRepair) -> None:
-    """Join answers that an earlier recovery prompt had split."""
+    """Join answers that an earlier recovery prompt has split."""
     if not repair.policy.coalesce or repair.context.binding:
         return
     after: list[Message] = []
@@ -192,12 +197,15 @@ def _join_recoveries(repair: HistoryRepair) -> None:
 
 
 def _joined(repair: HistoryRepair, first: Message, prompt: Message, second: Message) -> Message:
-    """Return both halves as one message; the second's thinking is dropped: it knew the prompt."""
+    """Return both halves as one message, without the thinking of the second half.
+
+    That thinking may refer to the prompt, which is dropped.
+    """
     anchor = quoted_anchor(prompt.parts[0].text)
 
     def join_texts(before: str, after: str) -> str:
-        """Join two texts; only what `after` repeats of `before` is removed."""
-        from continuation.seams.judge import SeamKind  # few histories need it, so it is not on top
+        """Join two texts; remove from `after` only what it repeats of `before`."""
+        from continuation.seams.judge import SeamKind  # imported here, as few histories need it
         from continuation.seams.seam import join
 
         asked = anchor if anchor and before.endswith(anchor) else None
@@ -222,7 +230,7 @@ def _joined(repair: HistoryRepair, first: Message, prompt: Message, second: Mess
 
 
 def side_fault(role: Role, part: Part) -> tuple[Fault, ...]:
-    """Return the fault of a call in a user message, or of a result in the assistant's; or none."""
+    """Return the fault of a call in a user message, or of a result in an assistant message."""
     if role == "user" and part.kind is Kind.CALL:
         return (Fault("tool_use_in_user"),)
     if role == "assistant" and part.kind is Kind.RESULT:
@@ -231,7 +239,7 @@ def side_fault(role: Role, part: Part) -> tuple[Fault, ...]:
 
 
 def split_by_side(repair: HistoryRepair) -> None:
-    """Split messages that mix both, so that calls are the assistant's and results the user's."""
+    """Split messages that mix calls and results: calls are the assistant's, results the user's."""
     after: list[Message] = []
     for message in repair.messages:
         wrong = Kind.CALL if message.role == "user" else Kind.RESULT
@@ -255,7 +263,7 @@ def split_by_side(repair: HistoryRepair) -> None:
 
 
 def _identify(repair: HistoryRepair, keys: tuple[str, str]) -> None:
-    """Give every call a unique id that the provider accepts, and its results the same."""
+    """Give every call and its results a unique id that the provider accepts."""
     unique = repair.grammar.unique_ids or repair.context.strict
     if repair.policy.duplicate_ids == "drop":
         reused, seen_ids = dict[Part, str](), set[str]()
@@ -293,7 +301,7 @@ def _name(
     *,
     again: bool,
 ) -> None:
-    """Give a call a new id if its own is invalid or used again, and its results the same."""
+    """Give a call a new id if its id is invalid or a duplicate; give its results the same id."""
     grammar, call = repair.grammar, pair.call
     code = grammar.id_fault(call.id, repair.context)
     if code is None and again:
@@ -319,18 +327,18 @@ class _Moves:
     """The parts to remove, and the results to place behind each message."""
 
     decisions: Mapping[str, str]
-    """What the policy's `ask` returned, by the path of the open call: a decision, or a text."""
+    """By the path of an open call, what the policy's `ask` returned: a decision, or a text."""
     removed: set[Part] = field(default_factory=set[Part])
     placed: dict[int, list[Part]] = field(default_factory=dict[int, list[Part]])
-    """Results by the position of the message behind which they are placed."""
+    """The position of a message -> the results that are placed behind it."""
     late: dict[Part, Part] = field(default_factory=dict[Part, Part])
-    """By late result: the text that replaces it."""
+    """A late result -> the text that replaces it."""
 
 
 def _arrange(repair: HistoryRepair) -> None:
-    """Give every call its one result: move, choose, make or drop it, by the policy.
+    """Give every call exactly one result: move, choose or make results, or drop calls.
 
-    Raises NewSessionWanted if the policy's `ask` decides so.
+    The policy decides. Raises NewSessionWanted if the policy's `ask` decides so.
     """
     pairing = repair.pairing()
     orphans = {p for p, code in [*surplus(repair)] if repair.may("drop_result", p, code)}
@@ -354,7 +362,7 @@ def _carry_out(repair: HistoryRepair, moves: _Moves) -> None:
             after.append(message)
         placed = moves.placed.get(at)
         for message_made in repair.grammar.result_messages(placed) if placed else ():
-            # It replaces the message that its first result came from, if that is empty now.
+            # If the message of the first result is empty now, the new one replaces it.
             home = homes.get(message_made.parts[0])
             if home is not None and not home.parts and home.native is not None:
                 message_made.native, message_made.index, home.native = home.native, home.index, None
@@ -379,9 +387,10 @@ def _decisions(repair: HistoryRepair, pairing: Pairing) -> Mapping[str, str]:
 
 
 def decisions(answer: object, calls: Sequence[OpenCall]) -> dict[str, str]:
-    """Return by path what `ask` returned for each call: a decision, or the text of a result.
+    """Return, by the path of each call, what `ask` returned: a decision, or the text of a result.
 
-    Raises DecisionError for no text, and for a word that looks like a decision and is none.
+    `answer`: one text for all calls, or a mapping by call id. Raises DecisionError for a value that
+    is not a text, for an empty text, and for a text that looks like a misspelled decision.
     """
     by_id, one = as_map(answer), not is_map(answer)
     return {
@@ -415,7 +424,7 @@ def _arrange_exchange(repair: HistoryRepair, exchange: Exchange, moves: _Moves) 
     if len(repair.changes) == before:
         return
     behind = exchange.at
-    if not grammar.adjacent:  # results may be anywhere after their calls: only new ones are placed
+    if not grammar.adjacent:  # results may be anywhere after their calls, so only place new ones
         stay = {part for pair in exchange.pairs for _, part in pair.results}
         while behind + 1 < len(repair.messages) and repair.messages[behind + 1].role == "tool":
             behind += 1
@@ -424,7 +433,7 @@ def _arrange_exchange(repair: HistoryRepair, exchange: Exchange, moves: _Moves) 
 
 
 def _choose(repair: HistoryRepair, pair: Pair, moves: _Moves) -> Part:
-    """Return the result to keep of several; the policy decides about a late real one."""
+    """Return the result of a call to keep. The policy decides about a late real one."""
     _, keep = pair.best if repair.policy.late_results == "replace" else pair.results[0]
     for _, part in pair.results:
         if part is keep:
@@ -440,7 +449,7 @@ def _choose(repair: HistoryRepair, pair: Pair, moves: _Moves) -> Part:
 
 
 def _close(repair: HistoryRepair, exchange: Exchange, pair: Pair, moves: _Moves) -> list[Part]:
-    """Return a new result for an open call; `[]` if the call is dropped or left, by the policy."""
+    """Return a new result for an open call; `[]`: the policy drops the call, or leaves it open."""
     call, reason = pair.call, repair.policy.reason
     wanted: str = moves.decisions.get(repair.path(call), repair.policy.unanswered_tool_calls)
     if wanted == "purge" or not repair.grammar.can_answer(call):

@@ -1,4 +1,4 @@
-"""Recognizes a history that was sent before by a digest of its first messages."""
+"""Recognizes a history that was sent before, by a digest of its first messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from continuation.wire.json_values import as_list, is_list, is_map
 
 
 def mended_until(body: Body, done: Repaired) -> int:
-    """Return the number of first messages up to, and with, the first that a repair changed."""
+    """Return the number of messages up to and including the first that a repair changed."""
     messages, repaired = _messages(body), _messages(done.body)
     origins = done.origins or range(len(messages))
     mended = (n for n, at in enumerate(origins) if at != n or repaired[n] is not messages[n])
@@ -20,7 +20,10 @@ def mended_until(body: Body, done: Repaired) -> int:
 
 
 def beginnings(body: Body, lengths: Collection[int]) -> Iterator[tuple[int, bytes]]:
-    """Yield each length with the digest of as many first messages; `cache_control` is ignored."""
+    """Yield each length with a digest of that many first messages.
+
+    `cache_control` is ignored: it may be on other messages when they are sent again.
+    """
     messages, digest, done = _messages(body), hashlib.blake2b(digest_size=16), 0
     for length in sorted(length for length in lengths if length <= len(messages)):
         for message in messages[done:length]:
@@ -55,7 +58,7 @@ def _key(body: Body) -> str:
 
 
 def _tokens(value: Any) -> Iterator[str]:
-    """Yield a value's tokens; unlike `json.dumps` this lets other threads run in between."""
+    """Yield the tokens of a JSON value. Unlike `json.dumps`, this lets other threads run."""
     if is_list(value):
         yield "["
         for each in value:

@@ -14,11 +14,11 @@ TABLE: Final[Mapping[str, Any]] = tomllib.loads(
 REPAIRS: Final[Mapping[str, str]] = {
     rule: repair for repair, row in TABLE["repairs"].items() for rule in row["rules"].split()
 }
-"""The name of the repair, by the code of the rule."""
+"""The code of a rule -> the name of its repair."""
 
 
 @cache
 def texts(dialect: str) -> Mapping[str, str]:
-    """Return the provider's error texts, by the codes of the dialect's rules."""
+    """Return the provider's error texts, by the code of the rule."""
     by_rules = {**TABLE[dialect], **TABLE["every"]}
     return {rule: text for rules, text in by_rules.items() for rule in rules.split()}

@@ -1,4 +1,4 @@
-"""A history as the rules see it: messages of parts, each with the JSON it was read from."""
+"""A history as the rules read it: messages of parts, each with the JSON from which it was read."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ MADE_HERE: Final = -1
 """The index of a message or part that a repair has made."""
 
 Role: TypeAlias = Literal["user", "assistant", "tool", "system"]
-"""Roles; "tool" in dialects where results are messages of their own (both of OpenAI's)."""
+"""The roles of messages. In OpenAI's dialects a result is a message, and its role is "tool"."""
 
 
 class Kind(Enum):
-    """The kind of a part for the pairing rules; all other details are the dialect's."""
+    """The kind of a part for the pairing rules. Its dialect knows all other details."""
 
     TEXT = "text"
     THINKING = "thinking"
@@ -38,7 +38,7 @@ class Fault:
     detail: str = ""
     """Fills `{detail}` in the provider's error text."""
     id: str = ""
-    """Fills `{id}`; `""`: with the part's own."""
+    """Fills `{id}`; `""`: the part's id does."""
     call: int = 0
     """Fills `{call}`: the index of the message with the call."""
 
@@ -49,7 +49,7 @@ class Part:
 
     kind: Kind
     native: Any
-    """The JSON it was read from; a repair replaces it, never changes it."""
+    """The JSON from which it was read. A repair replaces it, but never changes it."""
     index: int = MADE_HERE
     """Index of its message in the body."""
     path: str = ""
@@ -57,15 +57,15 @@ class Part:
     id: str = ""
     """The id of a call, or of a result's call; "" if it has none."""
     name: str = ""
-    """The tool's name; for other parts a dialect's own distinction."""
+    """The tool's name. For other parts the dialect decides what it means."""
     text: str = ""
     """The text of a text part."""
     signed: bool = False
-    """Whether it is thinking, or another part, with the provider's signature."""
+    """Whether it has the provider's signature, as thinking may."""
     blank: bool = False
-    """Whether it is a text of white space only, or empty."""
+    """Whether it is a text that is empty or has only white space."""
     synthetic: bool = False
-    """Whether it is a result that was made in place of the real one."""
+    """Whether it is a result that was made because the real one is missing."""
     cut: bool = False
     """Whether it is a call with truncated arguments, which never ran."""
     superseded: bool = False
@@ -74,7 +74,7 @@ class Part:
 
     @property
     def slot(self) -> int:
-        """Its index within the message; 0 if it is the whole content."""
+        """Its index within the message, or 0 if it is the complete content."""
         match = re.search(r"\d+", self.path)
         return int(match[0]) if match else 0
 
@@ -86,16 +86,16 @@ class Message:
     role: Role
     parts: list[Part]
     native: Any = None
-    """The JSON it was read from; None if a repair made it."""
+    """The JSON from which it was read; None if a repair made it."""
     index: int = MADE_HERE
     touched: bool = False
     """Whether its parts or its role differ from those of `native`."""
     faults: tuple[Fault, ...] = ()
     lacks_reasoning: bool = False
-    """Whether the reasoning of its calls was dropped; the dialect decides what follows."""
+    """Whether the reasoning of its calls was dropped. The dialect decides what follows from it."""
 
     def has(self, *kinds: Kind) -> bool:
-        """Whether it holds a part of one of these kinds."""
+        """Whether it has a part of one of these kinds."""
         return any(part.kind in kinds for part in self.parts)
 
     def of(self, *kinds: Kind) -> list[Part]:
@@ -109,12 +109,12 @@ class Message:
 
 
 def blank(text: str) -> bool:
-    """Whether a text is empty or white space only."""
+    """Whether a text is empty or has only white space."""
     return not text or text.isspace()
 
 
 def unbroken(value: Any) -> Any:
-    """Return JSON with each lone surrogate replaced; the same object if there is none."""
+    """Return JSON with each lone surrogate replaced, or the same object if it has none."""
     if isinstance(value, str):
         if value.isascii():
             return value
@@ -130,7 +130,10 @@ def unbroken(value: Any) -> Any:
 
 
 def plain_text(value: object) -> str:
-    """What stands where a text belongs, as a text: of an object its JSON, of nothing none."""
+    """Return a value that should be a text as a text.
+
+    None and an empty list become `""`, and any other value becomes its JSON.
+    """
     if isinstance(value, str) or value in (None, []):
         return value if isinstance(value, str) else ""
     return json.dumps(value, ensure_ascii=False)
@@ -142,7 +145,7 @@ _THOUGHTS: Final = frozenset(
         *("reasoning.text", "reasoning.summary", "reasoning.encrypted", "thought", "thoughts"),
     }
 )
-"""Types of blocks that hold thinking, in all formats and frameworks."""
+"""Types of blocks that contain thinking, in all formats and frameworks."""
 THOUGHT_KEYS: Final = frozenset(
     {
         "reasoning_content",
@@ -153,11 +156,11 @@ THOUGHT_KEYS: Final = frozenset(
         "thoughts",
     }
 )
-"""Keys of a message that hold thinking, in formats that have it beside the content."""
+"""Keys of a message that contain thinking, in formats that do not put it into the content."""
 
 
 def is_thought(block: object) -> bool:
-    """Whether a block is thinking in any format's spelling; it must never become visible text."""
+    """Whether a block is thinking in any format. Thinking must never become visible text."""
     fields = as_map(block)
     kind = fields.get("type")
     return fields.get("thought") is True or (isinstance(kind, str) and kind in _THOUGHTS)

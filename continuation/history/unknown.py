@@ -1,4 +1,4 @@
-"""Blocks of a type that a server calls unknown: they are left out."""
+"""Removes the blocks whose type a server calls unknown."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from continuation.wire.json_values import as_list, as_map, is_list, is_map
 
 _MISSING = object()
 _SPOKEN = frozenset({"message", "text", "input_text", "output_text", "refusal"})
-"""Types that hold what was said, in one format or another: they are converted, never left out."""
+"""Types with text of the conversation, in any format. They are converted, never removed."""
 
 
 def without_tag(done: Repaired, grammar: Grammar, tag: str) -> Repaired | None:
     """Return a repaired body without blocks of this type; `None`: it has none.
 
-    If a field of a part names its kind, that field is left out, and the part if no content is left.
+    In a format where a field's name is the part's kind, that field is removed. The part is removed
+    if it has no content any more.
     """
     if tag in _SPOKEN:
         return None
@@ -41,7 +42,7 @@ def without_tag(done: Repaired, grammar: Grammar, tag: str) -> Repaired | None:
 
 
 def followed_by(first: Repaired, second: Repaired) -> Repaired:
-    """Return two repairs, of which the second was made of the first one's body, as one."""
+    """Return two repairs as one; the second repaired the body of the first."""
     before = first.origins or ()
     origins = first.origins
     if second.origins is not None:
@@ -50,7 +51,7 @@ def followed_by(first: Repaired, second: Repaired) -> Repaired:
 
 
 def _left(value: Any, path: str, tag: str, grammar: Grammar, changes: list[Change]) -> Any:
-    """Return a message or block without what has the tag; `_MISSING`: nothing is left of it."""
+    """Return a message or block without parts of this tag; `_MISSING`: nothing is left of it."""
     if not is_map(value):
         return value
     fields = as_map(value)

@@ -1,4 +1,4 @@
-"""Every text that a repair may add to a history, and how such texts of others are recognized."""
+"""The texts that a repair may add to a history, and how such texts of agents are recognized."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class Reason(StrEnum):
 
     NOT_STARTED = "not_started"
     STARTED_UNKNOWN = "started_unknown"
-    """It was running when the session ended; its effect is unknown."""
+    """The call was running when the session ended. Its effect is unknown."""
     CANCELLED = "cancelled_by_user"
     REJECTED = "rejected_by_user"
     ARGS_TRUNCATED = "args_truncated"
     RESULT_LOST = "result_lost"
     SUPERSEDED = "superseded"
-    """The same call id was used again before this call was answered."""
+    """The same call id was used again before this call had a result."""
     NOT_IN_CONTEXT = "not_in_context"
-    """Its result exists, but not in the part of the history that is sent."""
+    """The result exists, but it is not in the part of the history that is sent."""
 
 
 WORDINGS: Final[Mapping[Reason, str]] = MappingProxyType(
@@ -57,26 +57,26 @@ _RECOVERY_LEADS: Final = (
 )
 
 LEAD: Final = 8
-"""Characters: the length of a text's beginning that rules out most texts as recovery prompts."""
+"""The number of a text's first characters by which most texts are recognized as other texts."""
 LEADS: Final = frozenset(
     {recovery_prompt("", None, cause)[:LEAD] for cause in Cause}
     | {lead[:LEAD] for lead in _RECOVERY_LEADS}
 )
-"""The beginnings of recovery prompts; a text that begins so gets a full check."""
+"""The beginnings of recovery prompts. A text with one of them gets a full check."""
 
 
 def looks_synthetic(text: str) -> bool:
-    """Whether a tool result's text is a placeholder: ours, or one of a known agent's."""
+    """Whether a tool result's text is our placeholder, or that of a known agent."""
     return _PLACEHOLDERS.match(text) is not None
 
 
 def looks_like_recovery(text: str) -> bool:
-    """Whether a user's text is a recovery prompt: ours, or qwen-code's."""
+    """Whether a user's text is our recovery prompt, or that of qwen-code."""
     return text.startswith(_RECOVERY_LEADS) or looks_like_recovery_prompt(text)
 
 
 def quoted_anchor(text: str) -> str | None:
-    """Return the anchor that a recovery prompt of ours asks the model to repeat; or None."""
+    """Return the anchor that our recovery prompt asks the model to repeat, or None."""
     match = _ANCHOR.match(text)
     return match[2] if match else None
 

@@ -1,11 +1,13 @@
-"""What a model may write: its ceiling, its window and its abilities, from a table or learned.
+"""The limits of models: ceiling, window and abilities, from a table or learned from providers.
 
-`models.toml` beside this file is the table. One row is one family: a glob over the *normalised*
-model id and what holds for every model it matches. Providers, clouds, gateways and local servers
-spell one model in many ways; `find` undoes the spelling, then the most specific row wins, which is
-the one with the longest literal prefix. A model without a row gets no guess here: its dialect has a
-generous default. If that is too large, the provider refuses it with an error that costs nothing and
-names the right limit, which `Learned` keeps.
+`models.toml` beside this file is the table. A row describes a family of models. It has a glob over
+normalised model ids, and what is true for every model that the glob matches. Providers, clouds,
+gateways and local servers spell one model in many ways, so `find` normalises the spelling first.
+Then the most specific row wins, which is the row with the longest literal prefix.
+
+A model without a row gets the default of its dialect, which is large. If it is too large, the
+provider refuses the request with an error that names the right limit. That costs nothing, and
+`Learned` stores the limit.
 """
 
 from __future__ import annotations
@@ -30,36 +32,38 @@ DEFAULT_CEILING: Final = 64_000
 
 @dataclass(frozen=True, slots=True)
 class ModelLimits:
-    """What is known of one model; the defaults of the fields are assumed for an unknown one."""
+    """What is known of one model. For an unknown model, the fields' defaults apply."""
 
     ceiling: int
-    """Largest output limit the provider accepts, in tokens."""
+    """The largest output limit that the provider accepts, in tokens."""
     window: int | None = None
-    """Context window in tokens, prompt and answer together; None where it is not known."""
+    """The context window, prompt and answer together, in tokens; None: unknown."""
     prefill: bool = False
-    """Whether it continues a trailing assistant message (in the vendor's form), thinking off."""
+    """Whether it continues a trailing assistant message, in the vendor's form, without thinking."""
     thinking: str = "none"
-    """When it thinks: "none" (never), "manual" (if asked), "adaptive" (can be off), "always"."""
+    """When it thinks: "none" (never), "manual" (if the request says so), "adaptive" (unless the
+    request turns it off) or "always"."""
     binding: bool = False
-    """Whether a thinking block is refused when the messages before it have changed."""
+    """Whether a thinking block is refused after a message before it has changed."""
     window_shared: bool = False
-    """Whether prompt and limit must fit the window together; if so, the limit is clamped."""
+    """Whether prompt and limit together must fit the window. If so, the limit is lowered."""
     source: str = "default"
-    """Where the numbers come from, in a word or two."""
+    """Where the numbers come from, in one or two words."""
     date: str | None = None
     """When that source was read or published, as YYYY-MM-DD."""
 
 
 _LONGEST: Final = 200
-"""Characters of a model id that are looked at: no real one is longer, and caches keep them."""
+"""The characters of a model id that are used. No real id is longer, and caches store the ids."""
 
 
 def find(model: str) -> ModelLimits | None:
-    """Return the table's row for a model id in any usual spelling, or None when there is none.
+    """Return the limits in the table's row for a model id in any usual spelling, or None.
 
-    Understood are provider paths ("anthropic/", "models/", "publishers/google/models/"), cloud
-    prefixes ("us.anthropic.") and suffixes ("-v1:0", "@20250514"), gateway tags (":free"), dates,
-    "-latest", and Claude's minors and word orders ("claude-4.5-opus" is "claude-opus-4-5").
+    An id may have a provider's path ("anthropic/", "models/", "publishers/google/models/"), a
+    cloud's prefix ("us.anthropic.") or suffix ("-v1:0", "@20250514"), a gateway's tag (":free"), a
+    date or "-latest". Claude's names may be written in other ways ("claude-4.5-opus" is
+    "claude-opus-4-5").
     """
     return _find(model[:_LONGEST])
 
@@ -71,10 +75,10 @@ def _find(model: str) -> ModelLimits | None:
 
 
 def clamp(ceiling: int, window: int | None, prompt: int | None, *, margin: int, floor: int) -> int:
-    """Return the limit for a later attempt, in tokens: what fits, never below the last one used.
+    """Return the limit for a later attempt, in tokens: what fits the window, at least `floor`.
 
-    `prompt` is the estimated size of the request in tokens, `margin` is kept free in case that is
-    too low, `floor` is the last limit used. Without a window or a prompt size the ceiling applies.
+    `prompt`: the estimated tokens of the request. `margin`: tokens kept free, in case the estimate
+    is too low. `floor`: the last limit used. If `window` or `prompt` is None, the ceiling applies.
     """
     if window is None or prompt is None:
         return max(ceiling, floor)
@@ -102,8 +106,8 @@ _CLAUDE_3_NAME_FIRST: Final = re.compile(r"^claude-(opus|sonnet|haiku)-(3(?:-\d)
 def spellings(model: str) -> tuple[str, ...]:
     """Return the normalised forms of a model id, the most literal first.
 
-    Dates and version words are peeled off one by one; the longer forms stay in the list because a
-    dated model may have a row of its own.
+    Each form lacks one more date or version word than the form before it. The longer forms stay in
+    the list, because a dated model may have its own row.
     """
     return _spellings(model[:_LONGEST])
 
@@ -119,7 +123,7 @@ def _spellings(model: str) -> tuple[str, ...]:
     name = re.sub(r"(?:-v?\d)?:.*$", "", name).replace("@", "-")
     name = re.sub(r"^(?:[a-z]{2,6}(?:-[a-z]+)?\.)?deepseek\.", "deepseek-", name)
     name = _CLOUD_PREFIX.sub("", name)
-    # Spellings of single families: word order, dots, and p for the decimal point.
+    # Some families are spelled with another word order, with dots, or with p as decimal point.
     if name.startswith("claude"):
         name = re.sub(r"(?<=\d)\.(?=\d)", "-", name)
         name = _CLAUDE_NUMBER_FIRST.sub(r"claude-\2-\1", name)
@@ -131,7 +135,8 @@ def _spellings(model: str) -> tuple[str, ...]:
     forms = [name]
     while forms[-1] != (shorter := _SUFFIX.sub("", forms[-1])):
         forms.append(shorter)
-    # Gateways that allow no dots write gemini-2-5-pro for gemini-2.5-pro (but not gpt-4-1106).
+    # Some gateways allow no dots: they write gemini-2-5-pro for gemini-2.5-pro. gpt-4-1106 is
+    # not such a name.
     forms += [re.sub(r"(?<=\d)-(\d)(?=-|$)", r".\1", name, count=1) for name in forms]
     return tuple(dict.fromkeys(name for name in forms if name))
 
@@ -143,19 +148,19 @@ _FIELDS: Final = tuple(field.name for field in fields(ModelLimits))
 
 @dataclass(frozen=True, slots=True)
 class ModelRow:
-    """One line of models.toml: a glob over normalised ids, and the limits of what it matches."""
+    """One row of models.toml: a glob over normalised ids, and the limits of matching models."""
 
     match: str
     """The glob."""
     prefix: str
     """The literal text of the glob before its first wildcard."""
     limits: ModelLimits
-    """The limits of every model it matches."""
+    """The limits of every model that the glob matches."""
 
 
 def parse(text: str) -> tuple[ModelRow, ...]:
     """Return the rows of a table in the form of models.toml, the most specific first."""
-    import tomllib  # not needed by a program whose answers are never cut
+    import tomllib  # imported here, as it is not needed until an answer is truncated
 
     rows = list[ModelRow]()
     for entry in tomllib.loads(text)["model"]:
@@ -169,16 +174,16 @@ def parse(text: str) -> tuple[ModelRow, ...]:
 
 @cache
 def table() -> tuple[ModelRow, ...]:
-    """Return the table we ship, the most specific row first; read once, on first use."""
+    """Return the table of this package, the most specific row first. It is read at first use."""
     return parse(Path(__file__).with_name("models.toml").read_text(encoding="utf-8"))
 
 
 def pick(rows: Iterable[ModelRow], model: str) -> ModelRow | None:
-    """Return the first row that matches any spelling of the model; None without one."""
+    """Return the first row that matches any spelling of the model, or None."""
     names = spellings(model)
     for row in rows:
         for name in names:
-            # Most rows fail on the prefix; a glob is only compiled for the few that do not.
+            # The prefix excludes most rows, so few globs are compiled.
             if name.startswith(row.prefix) and fnmatchcase(name, row.match):
                 return row
     return None
@@ -188,30 +193,30 @@ def pick(rows: Iterable[ModelRow], model: str) -> ModelRow | None:
 
 
 class LearnedFacts(NamedTuple):
-    """What was learned of one model."""
+    """What was learned about one model."""
 
     ceiling: int | None = None
-    """The largest output limit, in tokens, as the provider stated it."""
+    """The largest output limit in tokens, as the provider stated it."""
     needed: int | None = None
-    """Output tokens of the longest answer that was cut below the ceiling; no tools."""
+    """Output tokens of the longest answer truncated below the ceiling. Requests without tools."""
     needed_with_tools: int | None = None
     """The same for requests with tools."""
     gap_text: int | None = None
-    """Seconds of the longest silence in a text, of answers that arrived to their end."""
+    """The longest silence in a text, in seconds, of answers that arrived completely."""
     gap_thinking: int | None = None
-    """The same in thinking that is streamed."""
+    """The same for thinking that is streamed."""
     gap_call: int | None = None
-    """The same in a call, and in a text that a call may follow."""
+    """The same for a call, and for a text that a call may follow."""
     no_prefill: bool = False
     """Whether a trailing assistant message was refused."""
     asked: bool = False
-    """Whether the models endpoint was asked."""
+    """Whether the limit was looked up at the models endpoint."""
     no_stream: bool = False
-    """Whether a request for a body was refused as a stream, and then accepted."""
+    """Whether a request for a body was refused as a stream, and then accepted as it was."""
 
     @property
     def limits(self) -> bool:
-        """Whether something was learned that a request's limit may depend on."""
+        """Whether a fact was learned that may change a request's limit."""
         return self._replace(gap_text=None, gap_thinking=None, gap_call=None) != LearnedFacts()
 
 
@@ -219,17 +224,18 @@ NUMBERS: Final = (
     *("ceiling", "needed", "needed_with_tools"),
     *("gap_text", "gap_thinking", "gap_call"),
 )
-"""The facts that are numbers: of tokens, or of seconds."""
+"""The facts that are numbers, of tokens or seconds."""
 PERSISTED: Final = (*NUMBERS, "no_prefill")
-"""The facts that are saved: all but `asked` and `no_stream`."""
+"""The facts that are saved: all except `asked` and `no_stream`."""
 
 
 class Learned:
-    """What one client learned from its providers; every method is safe to call from any thread.
+    """What one client learned from its providers. All methods are thread-safe.
 
-    A key is any hashable; the engine uses (upstream, digest of the credential, model), since the
-    same name can mean another model or another quota elsewhere. At most `capacity` keys are kept;
-    the least recently used is dropped, so that a gateway for many tenants has a bounded size.
+    A key is any hashable. The engine uses (upstream, digest of the credential, model), because one
+    name may mean another model or another quota elsewhere. At most `capacity` keys are kept, and
+    the least recently used is dropped first, so that a gateway with many tenants needs bounded
+    memory.
     """
 
     def __init__(self, capacity: int = 4096) -> None:
@@ -240,10 +246,10 @@ class Learned:
         self.histories: OrderedDict[tuple[Hashable, int, bytes], Any] = OrderedDict()
         """Histories that were refused and repaired; `engine/history_repair.py` fills it."""
         self.on_change: Callable[[], None] | None = None
-        """Called when a fact of `PERSISTED` has changed; the lock is not held then."""
+        """Called after a fact of `PERSISTED` has changed, without the lock."""
 
     def get(self, key: Hashable) -> LearnedFacts:
-        """Return what was learned for this key; the defaults for an unknown one."""
+        """Return what was learned for this key. For an unknown key these are the defaults."""
         with self._lock:
             if key not in self._facts:
                 return LearnedFacts()
@@ -255,10 +261,10 @@ class Learned:
         return key in self._facts
 
     def learn(self, key: Hashable, **facts: Any) -> bool:
-        """Set fields of this key's `LearnedFacts`; return whether that changed one of them.
+        """Set fields of this key's `LearnedFacts`; return whether one of them changed.
 
-        If several threads learn the same fact at once, exactly one of them gets True. If a value
-        is below 1, nothing is changed.
+        If several threads learn the same fact simultaneously, exactly one of them gets True. If a
+        value is below 1, nothing changes.
         """
         for value in facts.values():
             if value is not None and value < 1:
@@ -274,11 +280,11 @@ class Learned:
         return after != before
 
     def digest(self, credential: str | None) -> str:
-        """Return a salted hash of a credential, for keys: 32 hexadecimal digits."""
+        """Return a salted hash of a credential, of 32 hexadecimal digits, for keys."""
         return hashlib.sha256(self.salt + (credential or "").encode()).hexdigest()[:32]
 
     def facts(self) -> dict[Hashable, dict[str, Any]]:
-        """Return the `PERSISTED` facts that are set, by key, the least recently used first."""
+        """Return the `PERSISTED` facts that are set, by key. The least recently used is first."""
         with self._lock:
             snapshot = dict(self._facts)
         persisted = {

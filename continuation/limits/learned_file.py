@@ -1,7 +1,8 @@
-"""A small file that keeps what a client learned of limits from one process to the next.
+"""A small file that keeps what a client learned about limits for later processes.
 
-Used only if `learned_file` names it. It holds numbers by upstream, model and a salted digest of the
-credential. A file that is not ours, or not whole, is left as it is, with a warning.
+It is used only if the configuration's `learned_file` names it. It has numbers by upstream, model
+and a salted digest of the credential. If a file is damaged or no learned file, it is not changed,
+and a warning is logged.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from continuation.limits import NUMBERS, Learned
 logger = logging.getLogger("continuation")
 
 MOST = 1000
-"""How many lessons are kept; the least recently used is dropped first."""
+"""The most lessons in a file. The least recently used is dropped first."""
 LONGEST = 300
-"""The most characters of an upstream, digest or model; a lesson with more is not kept."""
+"""The most characters of an upstream, digest or model. A lesson with more is not kept."""
 _LARGEST = 2_000_000
-"""The largest file that is read, in bytes: `MOST` lessons with the longest names are smaller."""
+"""The most bytes of a file that is read. `MOST` lessons with the longest names have fewer."""
 _MARK = "continuation-learned"
 _VERSION = 1
 _NAMES = ("upstream", "credential", "model")
@@ -35,12 +36,12 @@ Key: TypeAlias = "tuple[str, str, str]"
 
 
 class LearnedFile(NamedTuple):
-    """What a file holds."""
+    """The content of a file."""
 
     salt: bytes
     """The salt of the credentials' digests."""
     lessons: dict[Key, dict[str, Any]]
-    """The facts by key, the least recently used first."""
+    """The facts by key. The least recently used is first."""
 
 
 class LearnedFileSync:
@@ -52,18 +53,19 @@ class LearnedFileSync:
         self._lock = threading.Lock()
         self._usable = True
         self._kept = set[Key]()
-        """The keys whose facts we have read or written."""
+        """The keys of the facts that this process has read or written."""
 
     def attach(self) -> None:
-        """Read the file, create it if there is none, and save every later change. Never raises.
+        """Read the file, or create it, and save every later change. Never raises.
 
-        Its folder is created too, unless its name begins with a `~` that stands for nobody's home.
+        The file's folder is created too. It is not created if the path still begins with a `~`,
+        because then `~NAME` is not the home of a user.
         """
         try:
             if not self._path.exists():
                 if not str(self._path).startswith("~"):
                     self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                # Created atomically: processes that start together must use one salt.
+                # It is created atomically: processes that start together must use one salt.
                 with contextlib.suppress(FileExistsError):
                     _write(self._path, LearnedFile(self._learned.salt, {}), new=True)
             content = read(self._path)
@@ -77,7 +79,7 @@ class LearnedFileSync:
         self._learned.on_change = self._save
 
     def _save(self) -> None:
-        """Write our facts, and those of other processes for keys that we do not have."""
+        """Write our facts, and those of other processes for other keys."""
         with self._lock:
             if not self._usable:
                 return
@@ -88,7 +90,7 @@ class LearnedFileSync:
                     return
                 local = cast("dict[Key, dict[str, Any]]", self._learned.facts())
                 own = {key: facts for key, facts in local.items() if max(map(len, key)) <= LONGEST}
-                ours = own.keys() | self._kept  # a kept one that is not in `own` was forgotten
+                ours = own.keys() | self._kept  # a key that is not in `own` was forgotten
                 others = {key: facts for key, facts in current.lessons.items() if key not in ours}
                 self._kept = set(own)
                 merged = [*others.items(), *own.items()][-MOST:]
@@ -105,7 +107,10 @@ class LearnedFileSync:
 
 
 def read(path: Path) -> LearnedFile:
-    """Return what a file holds. Raises `OSError`, and `ValueError` if it is damaged or not ours."""
+    """Return the content of a file.
+
+    Raises `OSError`, and `ValueError` if the file is too large, damaged, or no learned file.
+    """
     if path.stat().st_size > _LARGEST:
         raise ValueError("it is too large to be a learned file")
     try:
@@ -117,7 +122,7 @@ def read(path: Path) -> LearnedFile:
         raise ValueError("it is damaged or not a learned file; delete it to start again") from error
     lessons: dict[Key, dict[str, Any]] = {}
     for item in items:
-        # A lesson that is not valid is skipped.
+        # An invalid lesson is skipped.
         with contextlib.suppress(ValueError, LookupError, TypeError):
             upstream, credential, model = (str(item[name])[:LONGEST] for name in _NAMES)
             if facts := valid_facts(item):
@@ -126,7 +131,7 @@ def read(path: Path) -> LearnedFile:
 
 
 def valid_facts(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts of a stored lesson whose values are valid."""
+    """Return those facts of a stored lesson that have valid values."""
     facts: dict[str, Any] = {
         name: item[name]
         for name in NUMBERS
@@ -138,7 +143,7 @@ def valid_facts(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _write(path: Path, content: LearnedFile, *, new: bool) -> None:
-    """Write the file, all or nothing. `new`: raise `FileExistsError` if there is one by now."""
+    """Write the file atomically. `new`: raise `FileExistsError` if it exists already."""
     lessons: list[Mapping[str, Any]] = [
         {**dict(zip(_NAMES, key, strict=True)), **facts} for key, facts in content.lessons.items()
     ]

@@ -1,8 +1,9 @@
-"""A PostgreSQL table that shares what processes learned of limits; no turn waits for it.
+"""A PostgreSQL table that shares what processes learned about limits. No turn waits for it.
 
-A process reads it when it begins, and writes and reads it when it has learned something; each time
-in a background thread, over a connection that is then closed. It holds numbers by upstream, model
-and a salted digest of the credential. If it cannot be reached, each process learns by itself.
+A process reads the table when it begins. When it has learned something, it writes and reads the
+table. A background thread does that each time, over a connection that is then closed. The table has
+numbers by upstream, model and a salted digest of the credential. If it cannot be reached, each
+process learns by itself.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from continuation.stores import postgres
 logger = logging.getLogger("continuation")
 
 _LOCK: Final = 0x6C656D6E
-"""Key of the advisory lock for creating the tables."""
-# Other columns would get another table name and no migration: the facts are learned again.
+"""The key of the advisory lock for creating the tables."""
+# If the columns change, the tables get new names. No migration is needed: facts are learned again.
 _TABLES: Final = """
     CREATE TABLE IF NOT EXISTS continuation_learned_salt_1 (salt bytea NOT NULL);
     CREATE TABLE IF NOT EXISTS continuation_learned_1 (
@@ -47,7 +48,7 @@ _READ: Final = """
 
 
 class LearnedTableSync:
-    """Loads into a `Learned` what other processes have learned, and shares its changes."""
+    """Loads what other processes have learned into a `Learned`, and shares its changes."""
 
     def __init__(self, url: str, learned: Learned) -> None:
         self._address = postgres.address(url)
@@ -55,11 +56,11 @@ class LearnedTableSync:
         self._lock = threading.Lock()
         self._wanted = self._at_work = False
         self._reader: int | None = None
-        """The thread that is storing what others have learned: its changes are not shared again."""
+        """The thread that stores the facts of others. Its changes are not shared again."""
         self._sent: dict[Any, dict[str, Any]] = {}
 
     def attach(self) -> None:
-        """Read the table soon, and share every later change. Never raises, and never waits."""
+        """Read the table in the background, and share every later change. Never raises or waits."""
         self._learned.on_change = self._exchange_soon
         self._exchange_soon()
 
@@ -85,7 +86,10 @@ class LearnedTableSync:
                 logger.warning('learned facts not shared: reason="%s"', postgres.reason(error))
 
     def _exchange(self) -> None:
-        """Write our changes to the table, and learn the facts of keys that are unknown here."""
+        """Write our changes to the table, and learn the facts of keys that are unknown here.
+
+        Raises `psycopg.Error`.
+        """
         with postgres.connect(self._address, silent=postgres.SILENT) as connection:
             with postgres.transaction(connection):
                 postgres.lock(connection, _LOCK)
@@ -97,7 +101,7 @@ class LearnedTableSync:
                 self._learned.salt = bytes(salt)
                 self._sent = cast("dict[Any, dict[str, Any]]", self._learned.facts())
             all_facts = cast("dict[Any, dict[str, Any]]", self._learned.facts())
-            # Whose facts were forgotten has none: the table must not teach them again.
+            # Write that a forgotten key has no facts, so that no process learns them again.
             gone = (key for key in self._sent if key not in all_facts and self._learned.knows(key))
             all_facts |= {key: {} for key in gone}
             with postgres.transaction(connection):

@@ -1,16 +1,17 @@
-"""Estimates how many tokens a text has where the provider did not count it, a little high.
+"""Estimates the tokens of a text that the provider did not count, slightly too high.
 
-With tiktoken's vocabulary on disk the text is encoded; without it, it is estimated from the kinds
-of its characters. Nothing here touches the network: tiktoken fetches a missing or damaged file
-without a timeout, so we look for the file and check its digest before tiktoken may see it.
+If tiktoken's vocabulary is on disk, the text is encoded. If it is not, the tokens are estimated
+from the kinds of characters. Nothing here uses the network. tiktoken downloads a missing or damaged
+file without a timeout, so we check the file and its digest before we call tiktoken.
 
-The estimate takes one match of `_PIECE` for one token and adds an eighth. Measured against
-o200k_base it gives 1.05 to 1.65 times the count for prose in European and East Asian languages,
-code, JSON, HTML, tables, numbers and base64, and up to 3.4 for Thai and Indic scripts, which older
-vocabularies really do cut that small. It errs high because the price of "too high" is a slightly
-lower limit, and the price of "too low" is a refused request.
+The estimate counts one match of `_PIECE` as one token and adds an eighth. Compared with o200k_base
+it gives 1.05 to 1.65 times the tokens of prose in European and East Asian languages, code, JSON,
+HTML, tables, numbers and base64. It gives up to 3.4 times the tokens of Thai and Indic scripts,
+which have that many in older vocabularies. An estimate that is too high makes the limit slightly
+lower. One that is too low makes the provider refuse the request.
 
-Work is bounded: of a text above 262,144 characters, 16 evenly spaced slices are counted and scaled.
+The work is bounded. For a text of more than 262,144 characters, the tokens of 16 evenly spaced
+slices are counted and scaled.
 """
 
 from __future__ import annotations
@@ -57,19 +58,19 @@ _RANDOM: Final = re.compile(r"[A-Za-z0-9+/_]{40,}")  # base64, digests: no words
 
 
 def estimate(text: str, model: str | None = None) -> int:
-    """Return an estimate of the tokens of `text` for `model`, rather too high than too low.
+    """Return an estimate of the tokens of `text` for `model`; it is rather too high than too low.
 
-    The count is tiktoken's for OpenAI's own models, a quarter more than tiktoken's for everyone
-    else's (whose vocabularies are not public and cut finer), or an estimate by characters when no
-    vocabulary is on disk. Never raises and never downloads. The first call may take the time to
-    read a vocabulary, some tenths of a second.
+    For OpenAI's models it is tiktoken's count. For other models it is a quarter more, because their
+    vocabularies are not public and make more tokens. Without a vocabulary on disk it is an estimate
+    by characters. Never raises and never downloads. The first call reads the vocabulary, which may
+    take some tenths of a second.
     """
     if not text:
         return 0
     name = next(iter(spellings(model)), "") if model else ""
     encoding = _vocabulary_for(name)
-    # Slices also keep tiktoken alive: two million spaces in one string make its regular expression
-    # engine run out of stack, and it then raises what is not an `Exception`.
+    # Slices also prevent a crash. With two million spaces in one string, tiktoken's regular
+    # expression engine has a stack overflow and raises an error that is not an `Exception`.
     starts = range(0, len(text), _SLICE)
     if len(starts) > _SLICES:
         starts = range(0, len(text) - _SLICE + 1, (len(text) - _SLICE) // (_SLICES - 1))
@@ -88,27 +89,27 @@ def estimate(text: str, model: str | None = None) -> int:
 
 
 def vocabulary() -> str | None:
-    """Return the name of the vocabulary in use, or None when text is estimated by characters."""
+    """Return the name of the vocabulary in use, or None if tokens are estimated by characters."""
     encoding = _vocabulary_for("")
     return encoding.name if encoding else None
 
 
 def _vocabulary_for(name: str) -> tiktoken.Encoding | None:
-    """Return the model's vocabulary, else another that is on disk; None without any."""
+    """Return the model's vocabulary, or else another one on disk, or None."""
     names = sorted(_VOCABULARIES, reverse=not _CL100K.match(name))
     return next(filter(None, map(_load, names)), None)
 
 
 @cache
 def _load(name: str) -> tiktoken.Encoding | None:
-    """Return a vocabulary if it is on disk and whole, else None; looked for once per process.
+    """Return a vocabulary if its file is on disk and undamaged, or None. Called once per process.
 
-    The file is looked for by tiktoken's rules (tiktoken/load.py): it is named by the SHA-1 of its
-    address. An empty folder name turns tiktoken's cache off, and it deletes a file with the wrong
-    digest and fetches it again: both would mean a download.
+    The file is found by tiktoken's rules (tiktoken/load.py): its name is the SHA-1 of its URL.
+    tiktoken would download it in two cases, which are checked here. If the folder's name is empty,
+    its cache is off. If the digest is wrong, it deletes the file.
     """
     try:
-        import tempfile  # slow to import, and most programs never get here
+        import tempfile  # slow to import, and most programs do not need it
 
         folders = [os.environ.get(name) for name in ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR")]
         standard = str(Path(tempfile.gettempdir(), "data-gym-cache"))

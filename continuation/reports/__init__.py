@@ -1,1 +1,1 @@
-"""What became of a turn: events, the report and its look-up, spans, the timeline."""
+"""The result of a turn: events, the report and how to find it, spans, the timeline."""

@@ -1,4 +1,4 @@
-"""What became of a turn, for people: the lines of `str(report)`, the log, the cost."""
+"""A report in words: the lines of `str(report)`, the log, advice, and the cost."""
 
 from __future__ import annotations
 
@@ -23,24 +23,26 @@ _REMEDIES = {
     "max_attempts spent": "raise max_attempts",
     "the caller's timeout is spent": "raise the call's timeout, or stream the answer",
     "all recoveries used": "raise max_recoveries",
+    "the model only repeated the same text": "change the wording of the request",
     "context window full": "shorten the request (of a saved session: with `continuation repair "
     "--shrink TOKENS FILE`)",
     "truncated after a function call": "run the call, and continue with its result",
     "stream dropped after a function call": "run the call, and continue with its result",
 }
-"""Reason of a report -> what helps."""
+"""The reason of a report -> advice."""
 _CUT_CALL = "a function call was truncated at the ceiling"
 _THOUGHT = "thinking used the whole limit: no visible text"
 _THOUGHT_LESS = "truncated at the ceiling, no visible text, less thinking allowed"
-"""The row of the decision table whose attempt the policy `less_thinking` makes."""
+"""The row of the decision table that sends an attempt for the policy `less_thinking`."""
 _BY_ENDING = {
     Stop.REFUSED: "change the request, or send it to another model",
     Stop.ABORTED: "send the request again, or simplify the schemas of its tools",
+    Stop.REPETITION: "set stop_repetition = true, or change the request",
     Stop.OTHER: "look up the stop reason in the provider's documentation",
     Stop.PAUSED: 'send the answer back to continue it, or set paused = "resume"',
     "empty": "request the answer as text, or lower the effort for thinking",
 }
-"""`ending` of a report -> what helps."""
+"""The `ending` of a report -> advice."""
 _BY_OUTCOME = {
     Outcome.PARTIAL: "send the request again, for the part that is missing",
     Outcome.TRUNCATED: "request a shorter answer",
@@ -54,21 +56,21 @@ def number(count: int | None) -> str:
 
 
 def made(usage: Usage | None) -> str:
-    """Return a usage's output tokens; `~` before an estimate, `-` for `None`."""
+    """Return a usage's output tokens, with `~` before an estimate; `-` for `None`."""
     if usage is None or usage.output is None:
         return "-"
     return f"{'~' * usage.estimated}{usage.output:,}"
 
 
 def plural(count: int, noun: str) -> str:
-    """Return a count with its noun, with an `s` unless the count is 1."""
+    """Return a count with its noun. The noun gets an `s` unless the count is 1."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def summary(report: Report) -> str:
-    """Return one line: what became of the turn, and why if it is not whole."""
+    """Return one line: the outcome of the turn, and the reason if it is not complete."""
     reasons = [report.reason] if report.reason else []
-    # What ended the turn, not a refusal that was got over on the way.
+    # The error that ended the turn. An earlier refusal after which it continued does not matter.
     error = report.attempts[-1].error if report.attempts else report.error
     if error and report.reason == f"status {error.split()[0]}":
         reasons = [f"status {error}"]
@@ -82,14 +84,14 @@ def summary(report: Report) -> str:
 
 
 def why(report: Report) -> str | None:
-    """Return why a turn is not whole, with the server's name for an error; `None`: unknown."""
+    """Return why a turn is not complete, with the server's name for an error; `None`: unknown."""
     if report.error and report.reason == f"status {report.error.split()[0]}":
         return f"status {report.error}"
     return report.reason or report.error
 
 
 def advice(report: Report) -> str:
-    """Return how an answer that is not complete ended and what helps; `""`: nothing is known."""
+    """Return how an incomplete answer ended, and advice; `""`: it is complete, or has none."""
     if report.outcome in (Outcome.COMPLETE, Outcome.HEALED):
         return ""
     parts = {"ending": report.ending, "remedy": report.remedy}
@@ -97,19 +99,19 @@ def advice(report: Report) -> str:
 
 
 def costs(report: Report) -> tuple[str, str]:
-    """Return the tokens of the turn as if uncut, and those billed for all attempts, in words."""
+    """Return two texts: the tokens of the turn as one answer, and those billed for all attempts."""
     return _tokens(report.turn), "at least " * is_partial(report) + _tokens(report.billed)
 
 
 def is_partial(report: Report) -> bool:
-    """Whether the sum of what was billed lacks the prompt or the output of an attempt."""
+    """Whether the sum of the billed tokens lacks the prompt or the output of an attempt."""
     paid = [each.usage or Usage() for each in report.attempts if each.answered and not each.saved]
     counts = zip(*((usage.prompt, usage.output) for usage in paid), strict=True)
     return any(None in each and any(count is not None for count in each) for each in counts)
 
 
 def dollars(report: Report) -> str:
-    """Return what was billed, after a comma, `~` before a sum that is not exact; `""`: unknown."""
+    """Return what was billed as `, $0.0123`, with `~` if it is not exact; `""`: unknown."""
     if (cost := report.cost) is None:
         return ""
     return f", {'~' * (report.billed.estimated or is_partial(report))}${cost:.4f}"
@@ -121,7 +123,7 @@ def _tokens(usage: Usage) -> str:
 
 
 def account(report: Report) -> str:
-    """Return the turn in lines: what became of it, each attempt, what was billed."""
+    """Return the turn in lines: its outcome, each attempt, and what was billed."""
     lines = [f"{report.model or report.dialect}: {summary(report)}, {report.seconds:.1f} s"]
     if helps := advice(report):
         lines.append(f"  {helps}")
@@ -140,7 +142,10 @@ def account(report: Report) -> str:
 
 
 def read(data: Mapping[str, Any]) -> Report:
-    """Read a report from the document that `as_dict` returned; see `Report.from_dict`."""
+    """Make a report from the mapping that `as_dict` returned; see `Report.from_dict`.
+
+    Raises `ValueError` if the mapping is not a report.
+    """
     if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - from JSON
         kind = type(data).__name__
         raise ValueError(f"this is not a report of a turn: it must be an object, not {kind}")
@@ -161,7 +166,7 @@ def read(data: Mapping[str, Any]) -> Report:
 
 
 def _make(kind: type[T], data: Mapping[str, Any]) -> T:
-    """Make one of `kind` from those of its fields that the document has."""
+    """Make an object of the dataclass `kind` from those of its fields that the mapping has."""
     names = (item.name for item in fields(kind))  # type: ignore[arg-type]  # of dataclasses alone
     values: dict[str, Any] = {name: data[name] for name in names if name in data}
     for name, of in (("outcome", Outcome), ("mode", Mode)):
@@ -173,9 +178,9 @@ def _make(kind: type[T], data: Mapping[str, Any]) -> T:
 
 
 def remedy(report: Report, policy: Policy | None = None) -> str:
-    """Return advice for a turn that did not become whole; `""`: there is none.
+    """Return advice for a turn that is not complete; `""`: there is none.
 
-    It names nothing that was set already: by the turn's `policy`, or as the report shows.
+    It suggests no setting that the turn's `policy` already has, or that the report shows.
     """
     if report.reason == _CUT_CALL:
         how = policy.truncated_tool_call if policy else report.calls[-1].how if report.calls else ""
@@ -191,9 +196,9 @@ def remedy(report: Report, policy: Policy | None = None) -> str:
 
 
 def log(report: Report) -> None:
-    """Log a turn that was truncated: as info if completed, else a warning with advice.
+    """Log a truncated turn: as info if it was completed, or else as a warning with advice.
 
-    Never its text.
+    The log never has the answer's text.
     """
     attempts, sizes = len(report.attempts), {"characters": report.characters}
     stop = {"stop_reason": report.stop, "synthetic": "true" if report.synthetic else None}
@@ -201,7 +206,7 @@ def log(report: Report) -> None:
         text = line("answer completed", model=report.model, attempts=attempts, **stop, **sizes)
         logger.info("%s", text, extra={"report": report})
         return
-    # A caller who leaves an answer half-way, or continues a paused one, knows that.
+    # A caller who stops reading an answer, or gets a paused one to continue, knows that.
     known = report.reason == "closed by the caller" or report.ending == Stop.PAUSED
     level = logging.INFO if known else logging.WARNING
     reason, error = why(report), report.attempts[-1].error if report.attempts else report.error
@@ -221,7 +226,7 @@ def log(report: Report) -> None:
 
 
 def cost(report: Report) -> float | None:
-    """Return the list price of all that was billed, in US dollars; `None`: it is unknown."""
+    """Return the list price of what was billed, in US dollars; `None`: it is unknown."""
     paid = [each for each in report.attempts if not each.saved]
     usages = [each.usage for each in paid if each.usage is not None]
     if paid and not usages:  # the answer was not read, or had no usage
@@ -236,7 +241,7 @@ def price(model: str | None, host: str | None, usages: Iterable[Usage]) -> float
     except ImportError:
         return None
     vendor = {"provider_api_url": f"https://{host}"}
-    any_host = dict[str, str]()  # of a gateway nobody knows prices: the model's maker's stand in
+    any_host = dict[str, str]()  # for a host without known prices, use those of the model's maker
     total = 0.0
     for usage in usages:
         tokens = prices.Usage(

@@ -1,7 +1,7 @@
-"""What happened in a turn: the events while it runs, and the report when it has ended.
+"""What happened in a turn: the events while it runs, and the report after it has ended.
 
-Neither ever holds message text, keys or headers other than a request id. The reports of recent
-turns are kept and can be found by the ids in the SDK's objects.
+Neither contains message text, keys, or headers other than a request id. The reports of recent turns
+are kept, and can be found by the ids in the SDK's objects.
 """
 
 from __future__ import annotations
@@ -31,35 +31,36 @@ logger = logging.getLogger("continuation")
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """An attempt was cut."""
+    """An attempt did not reach its end."""
 
     attempt: int
     """The attempt's number, from 1."""
     reason: str | None
-    """The provider's stop reason; without one, whose time was up, or `"dropped"`."""
+    """The provider's stop reason. If there is none: the time limit that ended the attempt, or
+    `"dropped"`."""
     limit: int | None
-    """The output limit it was sent with, in tokens; `None`: none was set."""
+    """The output limit that it was sent with, in tokens; `None`: none was set."""
     output_tokens: int | None
-    """Its output tokens, by the provider's count or our estimate; `None`: unknown."""
+    """Its output tokens, counted by the provider or estimated by us; `None`: unknown."""
     estimated: bool = False
-    """`output_tokens` is our estimate."""
+    """Whether `output_tokens` is our estimate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Escalating:
-    """The same request is sent again with a raised limit."""
+    """The same request is resent with a raised limit."""
 
     attempt: int
     """The number of the attempt that begins."""
     limit: int
     """The raised output limit, in tokens."""
     replaces: bool
-    """The new answer replaces everything so far: nothing was shown."""
+    """Whether the new answer replaces everything so far, because nothing was delivered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovering:
-    """The answer is continued, or asked for again, by another attempt."""
+    """Another attempt continues the answer, or requests it again."""
 
     attempt: int
     """The number of the attempt that begins."""
@@ -68,51 +69,51 @@ class Recovering:
     way: str
     """How: `prefill`, `prompt`, `retry_smaller`, `call`, `argument`, `resend` or `token`."""
     replaces: bool = False
-    """The new answer replaces everything so far: nothing was shown."""
+    """Whether the new answer replaces everything so far, because nothing was delivered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """An attempt failed with an error that may pass, and is retried."""
+    """An attempt failed with a temporary error, and is retried."""
 
     attempt: int
     """The number of the attempt that failed."""
     error: str
     """A status and the error's type, or an exception's name."""
     seconds: float
-    """Seconds of the wait before the retry."""
+    """The wait before the retry, in seconds."""
     replaces: bool = False
-    """Always `False`: nothing that was shown changes."""
+    """Always `False`: nothing that was delivered changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repairing:
-    """The request's history was repaired, and the request is sent with it."""
+    """The request's history was repaired, and the request is sent with the repaired history."""
 
     attempt: int
     """The number of the attempt that begins."""
     code: str
-    """The rule that the history broke, as `continuation.history.validate` names it."""
+    """The rule that the history broke: a `code` of `continuation.history.Violation`."""
     changes: int
-    """How many changes were made; the report's `repairs` lists them."""
+    """The number of changes; the report's `repairs` lists them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The turn has ended; emitted before its last bytes reach the caller."""
+    """The turn has ended. This is emitted before its last bytes are delivered."""
 
     report: Report
-    """What became of it."""
+    """The turn's report."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotDurable:
-    """The journal could not be written: until it can be, a kill loses what has arrived."""
+    """The journal could not be written. If the process is killed now, what arrived is lost."""
 
     error: str
     """The exception's name."""
     reason: str = ""
-    """Why, and what to do about it."""
+    """The reason, and what to do about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ class ChainStore:
     operation: str
     """`read` or `write`."""
     seconds: float
-    """Seconds that it took, or that were waited for it."""
+    """The seconds that it took, or until the engine stopped waiting for it."""
     error: str | None
     """An exception's name (`TimeoutError`: it took too long) or `not kept`; `None`: it worked."""
 
@@ -135,7 +136,7 @@ OnEvent: TypeAlias = Callable[[Event], object]
 
 @dataclass(frozen=True, slots=True)
 class SeamReport:
-    """Where two attempts meet."""
+    """The place where the texts of two attempts are joined."""
 
     attempt: int
     """The later attempt's number."""
@@ -144,70 +145,73 @@ class SeamReport:
     kind: str
     """What was found at the seam: a value of `continuation.seams.judge.SeamKind`.
 
-    `assumed` means that the later attempt repeated nothing which proves where it continues."""
+    `assumed` means that the later attempt repeated nothing that proves where it continues."""
     dropped: int
-    """Characters left out at the beginning of the later attempt, as a repetition or preamble."""
+    """Characters dropped at the beginning of the later attempt, as a repetition or preamble."""
     taken_back: int
-    """Characters of held text before the seam that were left out."""
+    """Characters of buffered text before the seam that were dropped."""
     inserted: int
-    """Characters, such as a space or a line break, that were put between the two."""
+    """Characters inserted between the two texts, such as a space or a line break."""
     confidence: float
-    """How sure the finding is, from 0 to 1."""
+    """The confidence of the finding, from 0 to 1."""
     argument: str | None = None
-    """`tool.argument` if the seam is inside a call's argument; then `at` counts its characters."""
+    """`tool.argument` if the seam is inside a call's argument. Then `at` counts characters of the
+    argument."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallReport:
-    """What became of a function call in a turn that was cut."""
+    """The result of a function call in a turn with an incomplete attempt."""
 
     name: str
     how: str
     """`as it came`, `asked again` (the request, or missing arguments), `completed` (its argument
-    was continued), or for a call that stays cut the policy: `explain`, `drop`, `keep`..."""
+    was continued), or for a call that stays truncated the policy: `explain`, `drop`, `keep`..."""
     characters: int
-    """Characters of its arguments that arrived."""
+    """The number of characters of its arguments that arrived."""
     reason: str | None = None
-    """Why a cut call was not completed, if policy asks for that."""
+    """Why a truncated call was not completed, if the policy says that it should be."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of one turn. `as_dict()` returns it as plain JSON values."""
+    """The result of one turn. `as_dict()` returns it as plain JSON values."""
 
     outcome: Outcome
     """`complete`, `healed`, `partial`, `truncated`, `stalled`, `incomplete`, `untouched` or
     `failed`."""
     reason: str | None
-    """Why it is not `complete` or `healed`; for people to read, not for code."""
+    """Why the outcome is not `complete` or `healed`, for people to read. Do not parse it."""
     dialect: str
     """The wire format: `anthropic`, `openai-chat`, `openai-responses`, `gemini` or another one."""
     model: str | None
-    """The model's name as the request had it; `None`: it could not be read."""
+    """The model's name in the request; `None`: it could not be read."""
     stop: str | None
-    """The stop reason the caller got; `None`: none."""
+    """The stop reason that was delivered; `None`: none."""
     synthetic: bool
     """Whether that stop reason is ours and not the provider's."""
     attempts: tuple[Attempt, ...]
-    """The upstream calls, in the order they were sent."""
+    """The attempts, in the order in which they were sent."""
     seams: tuple[SeamReport, ...]
-    """Where the texts of two attempts meet, from the first to the last."""
+    """The places where texts of two attempts are joined, from the first to the last."""
     error: str | None
-    """The error of the last attempt that failed; `None`: none did."""
+    """The error of the last attempt that failed; `None`: none failed."""
     seconds: float
     """Seconds from the caller's request to the end of the answer."""
     rows: tuple[str, ...] = ()
     """The rows of the decision table that were taken, in order."""
     learned: tuple[Lesson, ...] = ()
-    """What this turn learned about the model's limits; later turns of the client use it."""
+    """What this turn learned about the model's limits. Later turns of the client use it."""
     repairs: tuple[Change, ...] = ()
     """The first 1,000 changes made to the request's history so that the provider accepts it."""
     calls: tuple[CallReport, ...] = ()
-    """What became of each function call, of the first 1,000; empty for a turn that was not cut."""
+    """The results of the first 1,000 function calls; empty if no attempt was incomplete."""
     host: str | None = None
-    """The host that the request was sent to."""
+    """The host to which the request was sent."""
     characters: int | None = None
-    """Characters of visible text in the answer, of a turn that was cut; `None`: not counted."""
+    """Characters of visible text in the answer; `None`: not counted.
+
+    They are counted only if an attempt was incomplete."""
     chain: str | None = None
     """What the chain store failed to do; `None`: nothing, or it was not used."""
     ending: str | None = None
@@ -219,19 +223,20 @@ class Report:
 
     @property
     def turn(self) -> Usage:
-        """Tokens of the turn as if uncut: the first prompt, and all output delivered."""
+        """Tokens of the turn as if it were one attempt: the first prompt, all output delivered."""
         return delivered(self.attempts)
 
     @property
     def billed(self) -> Usage:
-        """Tokens of all attempts, discarded ones included, `saved` ones not."""
+        """Tokens of all attempts, including discarded ones and excluding `saved` ones."""
         return total([a for a in self.attempts if not a.saved])
 
     @property
     def saved(self) -> Usage:
-        """Tokens of output that was made before, elsewhere or by a stopped process, and reused.
+        """Tokens of output that existed before the turn and became part of its answer.
 
-        They were not billed again. Of a stopped process they are an estimate.
+        A stopped process made that output, or another call whose answer `finish` continued. It was
+        not billed again. The tokens of a stopped process are an estimate.
         """
         return total([a for a in self.attempts if a.saved and not a.discarded])
 
@@ -242,7 +247,7 @@ class Report:
 
     @property
     def cost(self) -> float | None:
-        """What was billed, in US dollars at list prices; `None`: the prices are unknown.
+        """What was billed, in US dollars at list prices; `None`: unknown.
 
         Prices come from `genai-prices`, which the extra `pricing` installs.
         """
@@ -264,7 +269,7 @@ class Report:
         return account(self)
 
     def to_html(self) -> str:
-        """Return an HTML page with the turn's timeline; it loads nothing and runs no script."""
+        """Return an HTML page with the turn's timeline. It loads nothing and runs no script."""
         from continuation.reports.timeline import page
 
         return page([self])
@@ -277,9 +282,9 @@ class Report:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Report:
-        """Return the report whose `as_dict` returned this mapping; unknown names are ignored.
+        """Make a report from the mapping that `as_dict` returned. Unknown names are ignored.
 
-        Raises `ValueError` if the mapping is no report.
+        Raises `ValueError` if the mapping is not a report.
         """
         from continuation.reports.account import read
 
@@ -287,17 +292,17 @@ class Report:
 
 
 class TruncatedAnswerError(Exception):
-    """Raised for an answer that could not be made whole, if `on_failure = "raise"`.
+    """Raised if an answer could not be completed and `on_failure = "raise"`.
 
-    No SDK takes it for a connection error, so none sends the request again.
+    The SDKs do not treat it as a connection error, so they do not resend the request.
     """
 
     def __init__(self, report: Report, text: str, body: bytes | None) -> None:
         """Make the exception; the attributes have the same names."""
         self.report = report
-        """What became of the turn."""
+        """The turn's report."""
         self.text = text
-        """The visible text so far; of a stream, all of it has been shown."""
+        """The visible text so far. If the answer was streamed, all of it was delivered."""
         self.body = body
         """The answer so far, as a body in the provider's format; `None` for a stream."""
         from continuation.reports.account import plural
@@ -317,7 +322,7 @@ class _Ended:
 
     report: Report
     where: object
-    """What `_here` returns there; `None`: the waiting task that reads it first sets this."""
+    """What `_here` returns there. `None`: the waiting task that first reads the report sets it."""
 
 
 _last: contextvars.ContextVar[_Ended | None] = contextvars.ContextVar(
@@ -326,9 +331,9 @@ _last: contextvars.ContextVar[_Ended | None] = contextvars.ContextVar(
 
 
 def _here() -> int | weakref.ref[asyncio.Task[Any]]:
-    """Return an identity of the running task, or of this thread where no task runs."""
+    """Return an identity of the running task, or of this thread if no task runs."""
     if "asyncio" in sys.modules:
-        import asyncio  # slow to import: only where the program has done so
+        import asyncio  # slow to import, so only if the program has imported it
 
         with contextlib.suppress(RuntimeError):  # no loop runs here
             if task := asyncio.current_task():
@@ -339,8 +344,8 @@ def _here() -> int | weakref.ref[asyncio.Task[Any]]:
 def _remember(report: Report) -> None:
     """Make `report` the last one of this task or thread, and of a task that awaits this one.
 
-    Before Python 3.12 `asyncio.wait_for` runs its awaitable in a task of its own, whose context is
-    a copy. The waiting task can only be found through the callbacks of the task it waits for.
+    Before Python 3.12, `asyncio.wait_for` runs its awaitable in another task with a copy of the
+    context. The waiting task can only be found through the callbacks of the task that it awaits.
     """
     here = _here()
     _last.set(_Ended(report, here))
@@ -350,16 +355,16 @@ def _remember(report: Report) -> None:
         for waiter in getattr(callback, "args", ()):
             callbacks += getattr(waiter, "_callbacks", None) or ()
     for _, context in callbacks:
-        with contextlib.suppress(RuntimeError):  # it is entered just now
+        with contextlib.suppress(RuntimeError):  # this context is in use
             context.run(_last.set, _Ended(report, None))
 
 
 def last_report() -> Report | None:
     """Return the report of the turn that ended last in this thread or task; `None`: none ended.
 
-    Turns in a task that this one awaited (`await task`, `asyncio.wait_for`) count. Turns that ran
-    beside it (`gather`, a task group, another thread) do not: `watch()` collects those, and
-    `report(message)` finds the report of one message.
+    Turns in a task that this task awaited (`await task`, `asyncio.wait_for`) count. Turns that ran
+    concurrently (`gather`, a task group, another thread) do not count. `watch()` collects those,
+    and `report(message)` finds the report of one message.
     """
     last, here = _last.get(), _here()
     if last is None or last.where not in (None, here):  # inherited with the context
@@ -371,19 +376,19 @@ def last_report() -> Report | None:
 # --- found again --------------------------------------------------------------------------------
 
 MOST_LISTED = 1_000
-"""How many changes and how many calls a report lists."""
+"""The most changes, and the most calls, that a report lists."""
 MOST = 1024
-"""Number of reports that are kept; the oldest is removed first."""
+"""The number of reports that are kept. The oldest is removed first."""
 _reports: dict[str, Report] = {}
 _recent: deque[tuple[Set[str], Report]] = deque()
 _lock = threading.Lock()
 
 
 def report(thing: object) -> Report | None:
-    """Return the report of the turn that an SDK object came from; `None`: none is known.
+    """Return the report of the turn from which an SDK's object came; `None`: none is known.
 
-    `thing`: a message, chunk, raw or streaming response, stream or error as the SDK gave it, or
-    the id of a request or answer. A stream has its report when it has ended. The last 1,024
+    `thing`: the SDK's message, chunk, raw or streaming response, stream or error, or the id of a
+    request or answer. The report of a stream exists after the stream has ended. The last 1,024
     reports are kept.
 
     Raises `TypeError` for an object without an id.
@@ -399,10 +404,11 @@ def report(thing: object) -> Report | None:
 
 
 def _keep(report: Report, given: str) -> None:
-    """Keep a report under the ids that the caller may have of the turn.
+    """Keep a report under each id of the turn that the caller may know.
 
-    These are the ids of its answers, the id of the `given` one if it has its own, and the request
-    id of the response that the caller holds: that of the last attempt in mode `first`.
+    These are the ids of the attempts' answers, the id of the delivered answer (`given`) if it is
+    another one, and the request id of the caller's response, which is that of the last attempt in
+    mode `first`.
     """
     request_id, ids = "", {given} if given else set[str]()
     for attempt in report.attempts:
@@ -423,7 +429,7 @@ def _keep(report: Report, given: str) -> None:
 
 
 def _id_of(thing: object) -> str | None:
-    """Return an object's request id, else the id of its answer or its event's; `None`: none."""
+    """Return an object's request id, or else the id of its answer; `None`: it has none."""
     if isinstance(thing, str):
         return thing
     for name in ("_request_id", "request_id"):
@@ -447,17 +453,17 @@ _watching: contextvars.ContextVar[tuple[list[Report], ...]] = contextvars.Contex
 
 @contextlib.contextmanager
 def watch() -> Generator[list[Report]]:
-    """Collect the reports of the turns that begin inside the block, in the order they end.
+    """Collect the reports of the turns that begin inside the block, in the order in which they end.
 
-    Tasks started inside the block are watched too; other threads are not. A stream that is read
-    after the block still adds its report when it ends.
+    This includes turns of tasks that are started inside the block, but not of other threads. A
+    stream that is read after the block still adds its report when it ends.
     """
     turns: list[Report] = []
     token = _watching.set((*_watching.get(), turns))
     try:
         yield turns
     finally:
-        with contextlib.suppress(ValueError):  # closed in another context: nothing to undo there
+        with contextlib.suppress(ValueError):  # it was closed in another context
             _watching.reset(token)
 
 
@@ -466,10 +472,10 @@ _LOGGED = _INCOMPLETE | {Outcome.HEALED}
 
 
 class Spans(Protocol):
-    """What traces a turn."""
+    """A tracer of one turn."""
 
     def finish(self, report: Report) -> None:
-        """Trace the turn, now that it has ended."""
+        """Trace the turn, which has ended."""
         ...
 
 
@@ -477,23 +483,23 @@ class Recorder:
     """Collects what a turn does, emits its events, and writes the report at its end."""
 
     def __init__(self, dialect: str, on_event: OnEvent | None, ledger: Ledger) -> None:
-        """Begin to record a turn; `on_event`: the listener, if there is one."""
+        """Begin to record a turn. `on_event`: the caller's listener, or `None`."""
         self.ledger = ledger
         self.rows: list[str] = []
         self.repairs: list[Change] = []
         self.calls: list[CallReport] = []
         self.policy: Policy | None = None
-        """The policy of the turn, once it is known: no advice names what it sets."""
+        """The policy of the turn, when it is known. Advice does not suggest what it sets."""
         self.model: str | None = None
         self.host: str | None = None
         self.finished: Report | None = None
         """The report; `None` until it is written."""
         self.chain: str | None = None
-        """What the chain store failed to do last; `None`: nothing."""
+        """What the chain store last failed to do; `None`: nothing."""
         self.given = ""
-        """The id of the answer that the caller gets, if its format gives it one of its own."""
+        """The id of the delivered answer, if the format gives it an id of its own."""
         self.failed: str | None = None
-        """How a function that the caller gave as a policy failed; `None`: none did."""
+        """How a policy that is a function of the caller failed; `None`: none failed."""
         self.left = False
         """Whether the caller stopped reading before the end."""
         self._spans: Spans | None = None
@@ -503,10 +509,10 @@ class Recorder:
         self._watching = _watching.get()
 
     def trace(self, wanted: str, headers: Mapping[str, str]) -> None:
-        """Begin to trace the turn if `wanted`, the policy `tracing`, asks for it. Never raises.
+        """Begin to trace the turn if the policy says so. Never raises.
 
-        "auto": if the program has imported OpenTelemetry and set a provider. `headers`: those of
-        the request, with lower-case names.
+        `wanted`: the policy `tracing`. "auto" traces if the program has imported OpenTelemetry and
+        set a provider. `headers`: the request's headers, with lower-case names.
         """
         imported = "opentelemetry.trace" in sys.modules or "opentelemetry.metrics" in sys.modules
         if wanted == "on" or (wanted == "auto" and imported):
@@ -515,7 +521,7 @@ class Recorder:
             self._spans = begin(headers, always=wanted == "on")
 
     def tell(self, event: Event) -> None:
-        """Give an event to the listener; an exception it raises is logged and nothing more."""
+        """Call the listener with an event. An exception that it raises is logged and ignored."""
         if self._on_event is None:
             return
         try:
@@ -525,7 +531,11 @@ class Recorder:
             logger.exception("on_event failed: function=%s; the answer continues", name)
 
     def seam(self, at: int, verdict: Verdict, argument: str | None = None) -> None:
-        """Note the seam of the last attempt; `at`: characters of text before it."""
+        """Note the seam of the last attempt.
+
+        `at`: the characters before the seam, of the visible text, or of `argument` if the seam is
+        in a call's argument (`tool.argument`).
+        """
         self.seams.append(
             SeamReport(
                 attempt=self.ledger.sent,
@@ -549,12 +559,12 @@ class Recorder:
         characters: int | None = None,
         ending: str | None = None,
     ) -> Report:
-        """Write, keep, log and emit the report; return it. Later calls return the first report."""
+        """Write, keep, log and emit the report; return it. Later calls only return the report."""
         if self.finished is not None:
             return self.finished
         ledger = self.ledger
         reason = "; ".join(filter(None, (reason, self.failed))) or None
-        ledger.record()  # the call that is under way, if the caller has left
+        ledger.record()  # the attempt under way, if the caller has left
         report = self.finished = Report(
             outcome=outcome,
             reason=None if reason is None else short(reason),
@@ -590,7 +600,7 @@ class Recorder:
         _keep(report, self.given)
         level = logging.INFO if outcome is Outcome.HEALED else logging.WARNING
         if outcome in _LOGGED and logger.isEnabledFor(level):
-            from continuation.reports.account import log  # most turns are whole
+            from continuation.reports.account import log  # most turns are complete
 
             log(report)
         self.tell(Finished(report))

@@ -1,9 +1,9 @@
-"""A turn as a timeline: one drawing for the picture, for notebooks and for pages of HTML.
+"""Draws a turn as a timeline, for the README's picture, for notebooks and for HTML pages.
 
-A row for each attempt, on one axis of seconds. A dashed line is a wait, a striped bar is the time
-in which output was held (to find the seam, or to leave a repetition out). A plain bar is part of
-the answer, a hollow one is not. Nothing is loaded, no script runs, and every name from a model, a
-provider or a caller is escaped.
+Each attempt has a row, and all rows share one axis of seconds. A dashed line is a wait. A striped
+bar is the time in which output was buffered, to find the seam or to drop a repetition. The output
+of a plain bar is part of the answer, and that of a hollow bar is not. The drawing loads nothing and
+runs no script. Every name from a model, a provider or a caller is escaped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from continuation.reports.report import Report, SeamReport
 from continuation.types import Usage
 
 _WIDTH, _LEFT, _CHART, _ROW = 760, 120, 380, 24
-"""Pixels: the drawing's width, where the axis begins, how long it is, the height of a row."""
+"""In pixels: the drawing's width, the beginning and length of the axis, the height of a row."""
 _DARK, _PALE, _IN, _OUT, _BAD, _GOOD = (
     "#24292f", "#6e7781", "#4078c0", "#8c959f", "#b3261e", "#1a7f37"
 )  # fmt: skip
@@ -32,7 +32,7 @@ _STRIPES = (
 
 
 def svg(*turns: tuple[str, Report]) -> str:
-    """Return an SVG drawing of turns: each under its title, all on one axis of seconds."""
+    """Return an SVG drawing of turns, each a title and a report, on one axis of seconds."""
     longest = max((_end(report) for _, report in turns), default=0.0) or 1.0
     label = "; ".join(f"{title}: {summary(report)}" for title, report in turns)
     body, y = list[str](), 12
@@ -67,17 +67,17 @@ class TimelineRow:
     """When the wait before the attempt began."""
     begun: float
     shown: float
-    """When output was shown first; it was held until then."""
+    """When output was first delivered; it was buffered until then."""
     ended: float
     kind: str
-    """`in`: in the answer, or some of it; `out`: not in it; `error`: the attempt failed."""
+    """`in`: some of its output is in the answer; `out`: none is; `error`: the attempt failed."""
     what: str
     fate: str
     seam: str | None
 
 
 def rows(attempts: Iterable[Attempt], seams: Iterable[SeamReport]) -> Iterator[TimelineRow]:
-    """Yield a row for each attempt of a turn, which may be under way."""
+    """Yield a row for each attempt of a turn. The turn may still be under way."""
     seam_of, ended = {seam.attempt: seam for seam in seams}, 0.0
     for attempt in attempts:
         seam = seam_of.get(attempt.number)
@@ -193,7 +193,7 @@ def fragment(report: Report) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return an HTML table; `""`: it would have no rows."""
+    """Return an HTML table, or `""` if it has no rows."""
     cell = 'style="text-align:left;padding:2px 12px 2px 0;font-weight:'
     lines = ["".join(f'<td {cell}400">{escape(each)}</td>' for each in row) for row in rows]
     names = "".join(f'<th {cell}600">{escape(name)}</th>' for name in head)

@@ -1,14 +1,15 @@
-"""OpenTelemetry spans, made from a turn's report when it has ended: one, and one per attempt.
+"""Makes OpenTelemetry spans from a turn's report: one for the turn, and one for each attempt.
 
-Beside them the conventions' metric of tokens, `gen_ai.client.token.usage`, is recorded. It counts
-what was billed, discarded attempts included: the conventions ask for billable tokens where they
-differ from used ones (opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-metrics).
+It also records the metric `gen_ai.client.token.usage` of the GenAI conventions. That counts the
+billed tokens, including those of discarded attempts, because the conventions say that billable
+tokens must be reported if they differ from used ones
+(opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-metrics).
 
-Only the OpenTelemetry API is used, and only if it is there: with `tracing = "auto"`, if the program
-has imported it and set a provider. The names are those of the GenAI conventions. An SDK that traces
-itself has a span for the call already, with operation and usage. Under such a span ours have
-neither, so that adding up spans counts no token twice; the counts are then in
-`continuation.usage.*`. No span holds message text or a key.
+This module uses only the OpenTelemetry API. With `tracing = "auto"` it runs only if the program has
+imported that API and set a provider. Names are those of the GenAI conventions. An SDK that traces
+itself already has a span for the call, with operation and usage. Our spans under such a span have
+neither, so that a sum over spans counts each token once. They have `continuation.usage.*` instead.
+No span has message text or a key.
 """
 
 from __future__ import annotations
@@ -33,13 +34,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger("continuation")
 
 SCOPE = "continuation"
-"""The instrumentation scope of our spans, which distinguishes them from others."""
+"""The instrumentation scope of our spans."""
 _TOKEN_BUCKETS = [4**power for power in range(14)]
-"""The bucket boundaries that the conventions advise for tokens."""
+"""The bucket boundaries that the conventions recommend for tokens."""
 
 
 class TurnSpans:
-    """The spans of one turn. `finish` makes them all, under the span current when it began."""
+    """The spans of one turn. `finish` makes all of them.
+
+    Their parent is the span that was current when this object was made.
+    """
 
     def __init__(self, tracer: Tracer, headers: Mapping[str, str]) -> None:
         from opentelemetry import context, trace
@@ -123,7 +127,7 @@ class TurnSpans:
 
 
 def _provider(dialect: str) -> str:
-    """Return the conventions' name of a dialect's provider; without one, the dialect's own."""
+    """Return the conventions' name of a dialect's provider, or else the dialect's name."""
     shape = shapes().get(dialect)
     return (shape and shape.telemetry) or dialect
 
@@ -139,7 +143,7 @@ def _token_usage(provider: MeterProvider) -> Histogram:
 
 
 def _count(report: Report) -> None:
-    """Record the billed tokens; without a meter provider this does nothing."""
+    """Record the billed tokens. Without a meter provider this does nothing."""
     from opentelemetry import metrics
 
     usage, billed = _token_usage(metrics.get_meter_provider()), report.billed
@@ -157,14 +161,14 @@ def _count(report: Report) -> None:
 
 
 _logged: set[str] = set()
-"""Reasons for missing spans that were logged: once each."""
+"""The reasons for missing spans that were logged. Each is logged once."""
 
 
 def begin(headers: Mapping[str, str], *, always: bool) -> TurnSpans | None:
     """Begin to trace a turn; `None`: it is not traced. Never raises.
 
-    Without `always` only turns are traced for which a provider of spans or metrics is set.
-    `headers`: those of the request, with lower-case names.
+    `always`: trace even if no provider of spans or metrics is set. `headers`: the request's
+    headers, with lower-case names.
     """
     try:
         from opentelemetry import metrics, trace
@@ -178,7 +182,7 @@ def begin(headers: Mapping[str, str], *, always: bool) -> TurnSpans | None:
         if unset and not always:
             return None
         return TurnSpans(provider.get_tracer(SCOPE, __version__), headers)
-    except Exception as error:  # spans are never worth an answer
+    except Exception as error:  # an error of tracing must not break the answer
         reason = f"{type(error).__name__}: {error}"
         if reason not in _logged:
             _logged.add(reason)
@@ -187,7 +191,7 @@ def begin(headers: Mapping[str, str], *, always: bool) -> TurnSpans | None:
 
 
 def _is_call(span: Any, headers: Mapping[str, str]) -> bool:
-    """Whether the current span is of this same call, made by an SDK that traces itself."""
+    """Whether the current span describes this call, because the SDK traces itself."""
     attributes: Any = getattr(span, "attributes", None) or {}
     if any(str(name).startswith("gen_ai.") for name in attributes):
         return True

@@ -23,7 +23,7 @@ compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def merged(turns: Iterable[PromptTurn]) -> list[PromptTurn]:
-    """Return turns with alternating roles: adjacent turns of one role are joined."""
+    """Join adjacent turns of one role, so that roles alternate."""
     merged_turns: list[PromptTurn] = []
     for turn in turns:
         if merged_turns and merged_turns[-1].role == turn.role:
@@ -39,7 +39,7 @@ def conversation_key(*head: Any) -> str:
 
 
 class HistoryFault(NamedTuple):
-    """A broken rule of a history: its code, where (message, then block), the provider's text."""
+    """A broken rule of a history: its code, its place (message, block), the provider's text."""
 
     code: str
     where: tuple[int, ...]
@@ -47,19 +47,19 @@ class HistoryFault(NamedTuple):
 
 
 class Rulebook:
-    """A format's error texts, by the codes of rules, in the order in which the provider looks."""
+    """A format's error texts by the codes of rules, in the order in which the provider checks."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self.texts = texts
         self._ranks = {code: rank for rank, code in enumerate(texts)}
 
     def fault(self, code: str, *where: int, **named: object) -> HistoryFault:
-        """Return a fault; `{n}` in its text is the message, `{m}` the block or 0."""
+        """Return a fault. `{n}` in its text is the message, and `{m}` is the block or 0."""
         n, m = (*where, 0, 0)[:2]
         return HistoryFault(code, where, self.texts[code].format(n=n, m=m, **named))
 
     def ranked(self, faults: Iterable[HistoryFault]) -> list[HistoryFault]:
-        """Sort faults as the provider looks for them: by rule, and of one rule by position."""
+        """Sort faults in the provider's order: by rule, and by position for one rule."""
         return sorted(faults, key=lambda fault: (self._ranks[fault.code], fault.where))
 
 
@@ -76,7 +76,7 @@ def text_of(content: Any) -> str:
 
 
 def is_object(text: Any) -> bool:
-    """Whether a value is the JSON text of an object, as the arguments of a call must be."""
+    """Whether a value is the JSON text of an object, which the arguments of a call must be."""
     try:
         return isinstance(text, str) and isinstance(json.loads(text), dict)
     except ValueError:
@@ -93,7 +93,7 @@ REASONING_KEYS = frozenset(
         "thoughts",
     }
 )
-"""Fields of a message in which Chat servers and frameworks keep thinking; others refuse them."""
+"""Fields in which Chat servers and frameworks store thinking. Other formats refuse them."""
 _REASONING = REASONING_KEYS | {
     *("redacted_thinking", "thought"),
     *("reasoning.text", "reasoning.summary", "reasoning.encrypted"),
@@ -101,7 +101,7 @@ _REASONING = REASONING_KEYS | {
 
 
 def is_reasoning(block: Any) -> bool:
-    """Whether a block is thinking, by the type or the mark of any format or framework."""
+    """Whether a block is thinking, by the type or the flag of any format or framework."""
     fields = mapping(block)
     return fields.get("thought") is True or str(fields.get("type")) in _REASONING
 
@@ -109,22 +109,22 @@ def is_reasoning(block: Any) -> bool:
 # -- signatures
 
 DIGEST = 12
-"""Length of a digest, in bytes."""
+"""The length of a digest in bytes."""
 
 
 def digest(value: Any) -> bytes:
-    """Return a short digest of a text, or of a JSON value regardless of the order of its keys."""
+    """Return a short digest of a text or a JSON value. The order of keys does not matter."""
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
     return hashlib.sha256(text.encode(errors="surrogatepass")).digest()[:DIGEST]
 
 
 def seal(mark: bytes, *digests: bytes) -> str:
-    """Return digests as one opaque text that begins with `mark`, which identifies its maker."""
+    """Return digests as one opaque text. It begins with `mark`, which identifies the maker."""
     return base64.b64encode(mark + b"".join(digests)).decode()
 
 
 def unseal(mark: bytes, text: str, count: int) -> list[bytes] | None:
-    """Return the digests of a text that `seal` made with this mark; None if it did not."""
+    """Return the digests in a text that `seal` made with this mark; None for another text."""
     raw = decoded(text) or b""
     if not raw.startswith(mark) or len(raw) != len(mark) + count * DIGEST:
         return None
@@ -132,7 +132,7 @@ def unseal(mark: bytes, text: str, count: int) -> list[bytes] | None:
 
 
 def decoded(text: str) -> bytes | None:
-    """Decode Base64 in either of its alphabets, padded or not; None if it is not valid."""
+    """Decode Base64 in either of its alphabets, padded or not; None: it is invalid."""
     plain = text.translate(str.maketrans("-_", "+/")).rstrip("=")
     try:
         return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
@@ -144,7 +144,7 @@ def decoded(text: str) -> bytes | None:
 
 
 def arrived(call: ToolUse) -> str:
-    """Return a call's arguments as JSON text, up to its `cut`."""
+    """Return a call's arguments as JSON text, truncated at its `cut`."""
     raw = call.arguments if isinstance(call.arguments, str) else compact(call.arguments)
     return raw[: call.cut]
 
@@ -162,24 +162,24 @@ def cost(block: Block) -> int:
 
 
 def spent(reply: Reply, *kinds: type[Block]) -> int:
-    """Return the tokens of a reply's blocks, or only of its blocks of some kinds."""
+    """Return the tokens of a reply's blocks, or only of its blocks of these kinds."""
     return sum(cost(block) for block in reply.blocks if not kinds or isinstance(block, kinds))
 
 
 def usage_of(counted: Mapping[str, Any], reply: Reply) -> Json:
-    """Return the counted usage, updated with the reply's own; None there removes a field."""
+    """Return the counted usage, overridden by the reply's. None in the reply's removes a field."""
     usage = {**counted, **(reply.usage or {})}
     return {name: value for name, value in usage.items() if value is not None}
 
 
 def pieces(text: str, size: int | None) -> Iterator[str]:
-    """Split a text into deltas of `size` characters; None: 24."""
+    """Split a text into deltas of `size` characters, by default 24."""
     size = size or 24
     return (text[start : start + size] for start in range(0, len(text), size))
 
 
 def whole_members(text: str) -> Json:
-    """Return the complete top-level members of a JSON object whose text may be truncated."""
+    """Return the complete top-level members of a JSON object. Its text may be truncated."""
     members: Json = {}
     decoder = json.JSONDecoder()
     rest = text.lstrip().removeprefix("{").lstrip()
@@ -191,7 +191,7 @@ def whole_members(text: str) -> Json:
         except ValueError:
             break
         after = value_text[end:].lstrip()
-        # A bare word or a number at the very end may be truncated: 12 may have been 123.
+        # A number or a literal at the end of the text may be truncated: 12 may have been 123.
         if not after and rest.rstrip()[-1] not in '"]}':
             break
         members[name] = value

@@ -1,11 +1,12 @@
-"""How any wire format handles a request: it refuses it, or has the model answer it.
+"""How any wire format handles a request: it refuses it, or lets the model answer it.
 
-A format is a subclass of `Format`: what a path asks for, what is refused and how errors look, and
-how a reply of the model is written. Its refusals are a list of checks over its `Context`. A check
-yields texts, or whole refusals; the first one that any check yields is the error, so later checks
-may rely on what earlier ones ruled out. A text is the provider's own, as public bug reports quote
-it, unless the check's docstring calls it ours. Histories are checked by
-rules of the simulator's own (`rules.py` of each format): they share nothing with
+A format is a subclass of `Format`. It says what a path means, what is refused, what errors look
+like, and how a reply of the model is written. Its refusals are a list of checks of its `Context`. A
+check yields texts or `Refusal`s. The first one that any check yields is the error, so later checks
+may assume that earlier ones yielded nothing. A text is the provider's own, as public bug reports
+quote it, unless the check's docstring says that it is ours.
+
+The simulator has its own rules of histories (`rules.py` of each format). They share nothing with
 `continuation.history`, so that a wrong rule there is not confirmed here.
 """
 
@@ -35,15 +36,15 @@ GRPC_STATUSES: Mapping[int, str] = {
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
-"""Google's names of HTTP statuses, used in its own format and in OpenAI's."""
+"""Google's names of HTTP statuses, which it uses in its own format and in OpenAI's."""
 _NO_JSON = "The request's body is no JSON object."
 
 
 class Context:
-    """A request as its format reads it, its model's limits, and the scenario that holds for it.
+    """A parsed request, its model's limits, and the scenario that applies to it.
 
-    `known`: the model is in the table, or was given to the simulator. `served`: the provider has
-    it. `body` is empty if the request's body is not a JSON object.
+    `known`: whether the model is in the table or was given to the simulator. `served`: whether the
+    provider has it. `body` is empty if the request's body is not a JSON object.
     """
 
     def __init__(self, request: Recorded, model: ModelLimits, known: bool) -> None:
@@ -66,22 +67,24 @@ Check = Callable[[ContextT], Iterator["Refusal | str"]]
 class Format(ABC, Generic[ContextT]):
     """One provider's wire format.
 
-    The server calls, in this order, `route` (whether the path is the format's, and asks the model),
-    `unknown_caller`, then either `other`, or `refuse`, `ask` and, when the model has replied,
-    `answer`. `models`: limits of models, which take precedence over the shipped table.
+    The server first calls `route`, which says whether the format has this path and whether it calls
+    the model. Then it calls `unknown_caller`. Then it calls either `other`, or `refuse`, `ask` and,
+    after the model has replied, `answer`. `models`: limits of models, which override the table of
+    this package.
     """
 
     checks: ClassVar[Sequence[Check[Any]]] = ()
     kinds: ClassVar[Mapping[int, str]] = {}
-    """Kinds of errors by HTTP status; for others `server_kind` from 500 on, else `client_kind`."""
+    """An HTTP status -> the kind of error. For others it is `server_kind` from 500 on, or
+    `client_kind`."""
     client_kind: ClassVar[str] = "invalid_request_error"
     server_kind: ClassVar[str] = "server_error"
     fault_kind: ClassVar[str] = "server_error"
     """The kind of an error in the middle of a stream, if the reply has none."""
     fault_texts: ClassVar[Mapping[str, str]]
-    """The text of an error by kind, if the reply has none; the key "" is for any other kind."""
+    """The kind of an error -> its text, if the reply has none. The key "" is for other kinds."""
     words: ClassVar[Mapping[str, str]] = {}
-    """This format's error types by Anthropic's, which replies may use in any format."""
+    """Anthropic's error types, which replies may use in any format -> this format's error types."""
     error_event: ClassVar[str | None] = None
     """The name of the event for an error in the middle of a stream; None: it has no name."""
     id_header: ClassVar[str] = "x-request-id"
@@ -89,7 +92,7 @@ class Format(ABC, Generic[ContextT]):
     key_headers: ClassVar[Sequence[str]] = ("authorization", "api-key")
     no_key: ClassVar[Refusal]
     unlisted: ClassVar[ModelLimits] = ModelLimits(ceiling=DEFAULT_CEILING, thinking="adaptive")
-    """Limits of a model that is not in the table."""
+    """The limits of a model that is not in the table."""
 
     def __init__(self, models: Mapping[str, ModelLimits]) -> None:
         self.models = models
@@ -99,19 +102,19 @@ class Format(ABC, Generic[ContextT]):
 
     @abstractmethod
     def route(self, method: str, path: str) -> Route | None:
-        """Return "model" or "other" by what a path asks for; None: it is not this format's."""
+        """Return "model" if a path calls the model, else "other"; None: no path of this format."""
 
     @abstractmethod
     def context(self, request: Recorded) -> ContextT:
-        """Read a request; any content is accepted, invalid content too."""
+        """Parse a request. Any content is accepted, even if it is invalid."""
 
     @abstractmethod
     def ask(self, context: ContextT) -> Ask:
-        """Return an accepted request as the simulated model takes it."""
+        """Return an accepted request in the form for the simulated model."""
 
     @abstractmethod
     def write(self, context: ContextT, reply: Reply) -> Json | Iterable[Event]:
-        """Return the model's reply as events if the request asked for a stream, else as a body."""
+        """Return the model's reply as events if the request is for a stream, or else as a body."""
 
     @abstractmethod
     def error_body(self, refusal: Refusal, scenario: Scenario) -> Any:
@@ -119,7 +122,7 @@ class Format(ABC, Generic[ContextT]):
 
     @abstractmethod
     def other(self, request: Recorded) -> Answer:
-        """Return the answer to a request with a key that does not ask the model."""
+        """Return the answer to a request that does not call the model. It has a key."""
 
     def error_events(self, refusal: Refusal, scenario: Scenario, number: int) -> Sequence[Event]:
         """Return an error in the middle of a stream, as events that replace event `number`."""
@@ -131,7 +134,7 @@ class Format(ABC, Generic[ContextT]):
     # -- refusals
 
     def refuse(self, context: ContextT) -> Answer | None:
-        """Return the error that the provider would answer with; None: the request is accepted."""
+        """Return the provider's error for this request; None: the request is accepted."""
         request = context.request
         refusal = next(chain.from_iterable(check(context) for check in self.checks), None)
         refusal = _NO_JSON if request.body is None else refusal
@@ -140,7 +143,7 @@ class Format(ABC, Generic[ContextT]):
         return self.refused(Refusal(refusal) if isinstance(refusal, str) else refusal, request)
 
     def unknown_caller(self, request: Recorded) -> Refusal | None:
-        """Return the refusal of a request without a key; None: it has one, right or wrong."""
+        """Return the refusal of a request without a key; None: it has a key, right or wrong."""
         has_key = any(request.headers.get(name) for name in self.key_headers)
         return None if has_key else self.no_key
 
@@ -151,7 +154,7 @@ class Format(ABC, Generic[ContextT]):
         return self.json(refusal.status, body, headers)
 
     def kind_of(self, refusal: Refusal) -> str:
-        """Return a refusal's kind, or else the kind for its status."""
+        """Return a refusal's kind, or the kind for its status."""
         usual = self.server_kind if refusal.status >= 500 else self.client_kind
         return refusal.kind or self.kinds.get(refusal.status, usual)
 
@@ -165,11 +168,13 @@ class Format(ABC, Generic[ContextT]):
     # -- answers
 
     def answer(self, context: ContextT, reply: Reply) -> Answer:
-        """Return the model's reply as an HTTP answer: events or one body, as the request asked."""
+        """Return the model's reply as an HTTP answer: as events if the request is for a stream."""
         if (raw := reply.raw_body) is not None:
             if not isinstance(raw, bytes):
                 raw = (raw if isinstance(raw, str) else json.dumps(raw)).encode()
             return Answer(reply.status, self._headers(self.json_type, reply.headers), raw)
+        if reply.overflow:
+            return self._overflow(context)
         if reply.status != 200 or (reply.error_after is not None and not context.streamed):
             return self.refused(self._fault(reply), context.request, reply.headers)
         written = self.write(context, reply)
@@ -180,8 +185,17 @@ class Format(ABC, Generic[ContextT]):
             sent += self.error_events(self._fault(reply), context.scenario, len(sent))
         return self.stream(context, sent, reply.headers)
 
+    def _overflow(self, context: ContextT) -> Answer:
+        """Refuse a request as one that is larger than its model's context window."""
+        # OpenAI subtracts the ceiling of a reasoning model before it compares the prompt.
+        for window in (1, context.model.ceiling + 1):
+            context.model = replace(context.model, window=window)
+            if (refused := self.refuse(context)) is not None:
+                return refused
+        return self.refused(Refusal("The request exceeds the context window."), context.request)
+
     def _fault(self, reply: Reply) -> Refusal:
-        """Return the error that a reply asks for; a status of 200 becomes that of its kind."""
+        """Return the error of a reply. A status of 200 is replaced by that of the error's kind."""
         kind, text = reply.error or (None, "")
         kind, status = self.words.get(kind or "", kind), reply.status
         if status == 200:
@@ -195,7 +209,7 @@ class Format(ABC, Generic[ContextT]):
     def stream(
         self, context: ContextT, events: Sequence[Event], headers: Mapping[str, str]
     ) -> Answer:
-        del context  # for formats whose framing depends on the request
+        del context  # it is for formats in which the framing depends on the request
         head = self._headers("text/event-stream; charset=utf-8", headers)
         return Answer(200, {"cache-control": "no-cache", **head}, events=events)
 

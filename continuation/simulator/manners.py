@@ -1,4 +1,4 @@
-"""How a recovery begins: the text that the model writes first, and where the rest begins."""
+"""How a recovery begins: the text that the model writes first, and where the answer continues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MANNERS = (
 
 @dataclass(frozen=True)
 class RecoveryHead:
-    """A recovery: the text `head`, then, if `goes_on`, the answer from character `position` on."""
+    """A recovery: the text `head`, and then, if `goes_on`, the answer from character `position`."""
 
     head: str
     position: int
@@ -24,12 +24,15 @@ class RecoveryHead:
 
 
 def recovery_head(manner: str, answer: str, position: int, prompt: str) -> RecoveryHead:
-    """Return how a recovery at `position`, in characters, begins after the user turn `prompt`."""
+    """Return the beginning of a recovery.
+
+    `position`: the characters of the answer so far. `prompt`: the user's turn before the recovery.
+    """
     name, _, count = manner.partition(":")
     written, rest = answer[:position], answer[position:]
     match name:
         case "anchor":
-            # Repeat the quoted words, then any white space that the quotation left out.
+            # Repeat the quoted words, and then white space that the quotation lacks.
             quotation = next(_quotations(prompt, written), "")
             whole = written.endswith(quotation)
             return RecoveryHead(quotation, position if whole else len(written.rstrip()))
@@ -49,7 +52,7 @@ def recovery_head(manner: str, answer: str, position: int, prompt: str) -> Recov
 
 
 def _fence(written: str) -> str:
-    """Return the opening of a code fence, in the language of the fence that is still open."""
+    """Return the opening of a code fence, with the language of the fence that is still open."""
     opened = re.findall(r"^```([^\n`]*)$", written, re.MULTILINE)
     return f"```{opened[-1] if len(opened) % 2 else ''}\n"
 
@@ -60,7 +63,7 @@ _HEADS: dict[str, Callable[[str], str]] = {
     "preamble": lambda _: PREAMBLE,
     "fence": _fence,
 }
-"""By manner: the text before the rest of the answer, from the text written so far."""
+"""A manner -> a function from the text written so far to the text before the rest."""
 
 _DELIMITED = (
     re.compile(r"<([A-Za-z][\w.-]*)[^<>]*>(.*?)</\1>", re.DOTALL),
@@ -70,7 +73,10 @@ _DELIMITED = (
 
 
 def _quotations(prompt: str, written: str) -> Iterator[str]:
-    """Yield what the prompt quotes of the text's end: delimited, last first; then the longest."""
+    """Yield the quotations of the text's end in the prompt.
+
+    The delimited ones come first, the last of them before the others; then the longest one.
+    """
     for delimiters in _DELIMITED:
         quoted = [match[2] for match in delimiters.finditer(prompt)]
         for text in reversed(quoted):
@@ -83,7 +89,7 @@ def _quotations(prompt: str, written: str) -> Iterator[str]:
 
 
 def longest_tail(text: str, whole: str) -> str:
-    """Return the longest tail of `text` that `whole` contains; `""`: there is none."""
+    """Return the longest tail of `text` that `whole` contains, or `""`."""
     low, high = 0, min(len(text), len(whole))
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,9 +1,9 @@
-"""The simulated model: recites a text until its limit is spent; knows no wire format.
+"""The simulated model. It recites a text until its limit is spent, and knows no wire format.
 
-One token is exactly four characters (code points); the last one of a text may be shorter. The rule
-is crude on purpose: the reader of a test can see where N tokens end, and cuts fall anywhere, as
-they do with real models. Ending a turn takes room for one more token, so an answer that spends its
-whole limit is always truncated.
+One token is exactly four characters (code points). The last token of a text may be shorter. The
+rule is simple on purpose: the reader of a test can see where N tokens end, and a truncation can be
+anywhere in the text, as with real models. A normal end needs room for one more token, so an answer
+that spends its complete limit is always truncated.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from continuation.simulator.manners import RecoveryHead, longest_tail, recovery_head
 from continuation.simulator.scenario import SIGNED, Block, Reply, Scenario, Text, Thinking, ToolUse
@@ -23,9 +23,9 @@ PREFACE = "I will write the file now."
 WRITTEN = "The file is written."
 _THOUGHT = "Where did the text stop, and what comes next? "
 _SIGN = re.compile(r"<end-[0-9a-f]{8}>")
-"""Matches the sign that a prompt may ask for behind a text's last character."""
+"""Matches the sign that a prompt may request after a text's last character."""
 _EVIDENCE = 12
-"""Characters: a tail of at least this length is not found in the answer by chance."""
+"""The characters of the shortest tail that is not found in the answer by chance."""
 
 
 def tokens(text: str) -> int:
@@ -35,7 +35,7 @@ def tokens(text: str) -> int:
 
 @dataclass(frozen=True)
 class PromptTurn:
-    """One turn as the model sees it, of role `user` or `assistant`; `results`: it has results."""
+    """One turn as the model reads it. `role`: `user` or `assistant`. `results`: it has results."""
 
     role: str
     text: str
@@ -44,11 +44,12 @@ class PromptTurn:
 
 @dataclass(frozen=True)
 class Ask:
-    """A request as the model takes it: turns of alternating roles, and bounds on the output.
+    """A request as the model reads it: turns of alternating roles, and bounds on the output.
 
     `limit`: the output limit, in tokens. `room`: tokens left in the context window, None: unknown.
     `thinks`: thinking is on; `shows_thinking`: its text is shown. `key`: the conversation's key.
-    `spent`: the format's name of the count of output tokens.
+    `spent`: the format's name of the count of output tokens. `endings`: the format's own stop
+    reasons for endings that not every format has, by the scenario in `continuation.testing`.
     """
 
     turns: Sequence[PromptTurn]
@@ -59,10 +60,11 @@ class Ask:
     shows_thinking: bool = True
     key: str = ""
     spent: str = "output_tokens"
+    endings: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 class _Budget:
-    """The rest of the output limit, in tokens, and why the answer ends."""
+    """The rest of the output limit in tokens, and why the answer ends."""
 
     def __init__(self, ask: Ask, mislabel: str | None) -> None:
         full = ask.room is not None and ask.room < ask.limit
@@ -76,7 +78,7 @@ class _Budget:
         return self.stop == "end_turn"
 
     def emit(self, text: str) -> str:
-        """Return a visible text up to a stop sequence or the limit, and spend its tokens."""
+        """Truncate a visible text at a stop sequence or the limit, and spend its tokens."""
         stops = [(text.find(word), word) for word in self._stop_sequences if word in text]
         if stops:
             end, self.stop_sequence = min(stops)
@@ -84,7 +86,7 @@ class _Budget:
         return self.spend(text)
 
     def spend(self, text: str) -> str:
-        """Return as much of `text` as the limit allows, and spend its tokens."""
+        """Truncate `text` at the limit, and spend its tokens."""
         if tokens(text) >= self.left:
             self.stop, self.stop_sequence = self._cut, None
         written = text[: self.left * CHARS_PER_TOKEN]
@@ -93,14 +95,16 @@ class _Budget:
 
 
 class Reciter:
-    """Recites `answer`; remembers its position after each conversation that it has answered."""
+    """Recites `answer`. It remembers its position after each conversation that it has answered."""
 
     def __init__(self, answer: str, path: str = "answer.txt") -> None:
         self.answer = answer
         self.path = path
         self._ends: dict[bytes, int] = {}
         self._unended: set[str] = set()
-        """Conversations whose answer ended on the last token of the limit: cut all the same."""
+        """Conversations with an answer that ended at the last token of the limit.
+
+        They are truncated nevertheless."""
         self._lock = threading.Lock()
 
     def forget(self) -> None:
@@ -109,7 +113,7 @@ class Reciter:
             self._unended.clear()
 
     def reply(self, ask: Ask, scenario: Scenario) -> Reply:
-        """Return the reply to one call, without the scenario's faults (the server adds them)."""
+        """Return the reply to one request. The server adds the scenario's faults."""
         budget = _Budget(ask, scenario.mislabel)
         blocks: list[Block] = [*_think(ask, scenario.thinking, budget)]
         if budget.is_open() and scenario.call:
@@ -153,10 +157,11 @@ class Reciter:
         return recovery_head(manner, self.answer, position, last.text)
 
     def position(self, turns: Sequence[PromptTurn]) -> int:
-        """Return how much of the answer the turns have recited, in characters.
+        """Return how many characters of the answer the turns have recited.
 
-        By memory, if exactly these turns were answered before, else by the text itself. A turn
-        without any text of the answer does not count; after a whole recitation a new one begins.
+        If exactly these turns were answered before, the position is remembered. Otherwise the text
+        shows it. A turn without text of the answer does not count. After a complete recitation a
+        new one begins.
         """
         position, seen = 0, hashlib.sha256()
         for turn in turns:
@@ -172,7 +177,7 @@ class Reciter:
             return position + len(text)
         if self.answer.startswith(text):
             return len(text)
-        # The longest tail of the text that the answer contains, at the most likely position.
+        # Find the longest tail of the text that the answer contains, at the most likely position.
         tail = longest_tail(text, self.answer)
         if len(tail) < min(_EVIDENCE, len(text)):
             return position
@@ -183,7 +188,7 @@ class Reciter:
         return min(ends, key=lambda end: abs(end - likely))
 
     def _write(self, ask: Ask, manner: str, budget: _Budget) -> Iterator[Block]:
-        """Yield a call of `Write` with the answer; if the prompt quotes that, its rest as text."""
+        """Yield a call of `Write` with the answer, or its rest as text if the prompt quotes it."""
         if ask.turns[-1].results:
             yield Text(budget.emit(WRITTEN))
             return
@@ -207,13 +212,13 @@ class Reciter:
 
 
 def _alike(one: str, other: str) -> int:
-    """Return the length of the common beginning of two texts, in characters."""
+    """Return the number of characters in the common beginning of two texts."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _think(ask: Ask, thinking: str | int, budget: _Budget) -> Iterator[Thinking]:
-    """Yield the scenario's thinking; `all:N` is short if the limit is N tokens or more."""
+    """Yield the scenario's thinking. `all:N` is short if the limit is at least N tokens."""
     kind, _, enough = str(thinking).partition(":")
     if kind == "all":
         wanted = min(ask.limit, 64) // 2 if enough and ask.limit >= int(enough) else ask.limit

@@ -68,6 +68,8 @@ class Reply:
       before the status line. A JSON body ends in its middle.
     - `torn`: the event after this many events ends in the middle of its data. A JSON body has no
       events.
+    - `torn_body`: a JSON body ends after this many bytes, or in its middle if that comes first. Its
+      length is the one announced. A stream has no JSON body.
     - `kill`: after this many events `Simulator.victim` is killed; with a JSON body before any of
       it.
     - `error_after`: after this many events comes an `error` event, which `error` describes, and the
@@ -77,6 +79,7 @@ class Reply:
       nothing at all. `gate`: wait for it before event `gate_at`, or before the JSON body.
     - `chunk`: bytes per write. `gzip`: the body is compressed.
     - `deltas`: characters per text, thinking or argument delta.
+    - `overflow`: the request is refused, as one that is larger than the context window.
     - `raw_body`: the body verbatim, whatever the request asked for.
     """
 
@@ -91,6 +94,7 @@ class Reply:
     drop: int | None = None
     kill: int | None = None
     torn: int | None = None
+    torn_body: int | None = None
     error_after: int | None = None
     delay: float = 0.0
     slow: float = 0.0
@@ -100,6 +104,7 @@ class Reply:
     chunk: int | None = None
     gzip: bool = False
     deltas: int | None = None
+    overflow: bool = False
     raw_body: bytes | str | Mapping[str, Any] | None = None
 
 
@@ -133,10 +138,11 @@ class Scenario:
     Faults, by attempt (1 is a conversation's first model call since start or reset):
 
     - `status`: HTTP status by attempt, with `retry_after` seconds or `retry_after_ms`.
-    - `drop`, `kill`, `torn`, `error_event`: number of events before the fault, by attempt. `torn`
-      ends an event in the middle of its data. `kill` sends
-      SIGKILL to `Simulator.victim`. Use it with `slow`, so that the client has read and saved
-      the events before.
+    - `drop`, `kill`, `torn`, `stall`, `error_event`: number of events before the fault, by attempt.
+      `torn` ends an event in the middle of its data. After a `stall`, nothing more is sent; of a
+      JSON body, nothing at all. `kill` sends SIGKILL to `Simulator.victim`, which only Python can
+      set. Use it with `slow`, so that the client has read and saved the events before.
+    - `torn_body`: number of bytes of a JSON body that are sent, by attempt; half of it at most.
 
     The provider:
 
@@ -168,6 +174,8 @@ class Scenario:
     drop: Mapping[int, int] = field(default_factory=dict[int, int])
     kill: Mapping[int, int] = field(default_factory=dict[int, int])
     torn: Mapping[int, int] = field(default_factory=dict[int, int])
+    torn_body: Mapping[int, int] = field(default_factory=dict[int, int])
+    stall: Mapping[int, int] = field(default_factory=dict[int, int])
     error_event: Mapping[int, int] = field(default_factory=dict[int, int])
     slow: float = 0.0
     ceiling: int | None = None

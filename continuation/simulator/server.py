@@ -1,4 +1,4 @@
-"""The simulator's HTTP server: sockets, recording and sending; it knows no wire format."""
+"""The simulator's HTTP server: sockets, recording and sending. It knows no wire format."""
 
 from __future__ import annotations
 
@@ -32,22 +32,24 @@ from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal
 
 SETTINGS_HEADER = "x-simulate"
 _FORMATS = (AnthropicFormat, GeminiFormat, ChatFormat, ResponsesFormat)
-"""All formats; a request belongs to the first whose `route` claims it."""
+"""All formats. A request belongs to the first format that claims it in `route`."""
 _BLOCK = 1 << 16
-"""Bytes per write; with a write per event a benchmark would measure the server."""
+"""Bytes per write. With a write for each event, a benchmark would measure the server."""
 _WATCH = 0.01
-"""Seconds between checks whether a waiting client is still connected."""
+"""Seconds between two checks whether a waiting client is still connected."""
 _NOTHING_TO_SAY = "the script is over and the simulator was given no answer to recite"
 
 
 class Simulator:
-    """A strict stand-in for the providers on 127.0.0.1, serving from a thread of its own.
+    """A strict substitute for the providers on 127.0.0.1, which serves from its own thread.
 
-    `answer`: what the model recites: a text, the path of a UTF-8 file, or a `Reciter`. `models`:
-    limits of models, which replace those of the shipped table. `port`: 0 for any free one. `keys`:
-    AWS secrets by key id; if there are any, signed requests must be signed with one of them. Use it
-    as a context manager, or call `start` and `close`. Raises OSError if the port is taken or the
-    file cannot be read, ValueError if it is not UTF-8.
+    `answer`: what the model recites: a text, the path of a UTF-8 file, or a `Reciter`.
+    `models`: limits of models, which override those in the table of this package.
+    `port`: 0 means any free port.
+    `keys`: AWS secrets by key id. If there are any, signed requests must be signed with one.
+
+    Use it as a context manager, or call `start` and `close`. Raises OSError if the port is in use
+    or the file cannot be read, and ValueError if the file is not UTF-8.
     """
 
     def __init__(
@@ -62,8 +64,8 @@ class Simulator:
         self.keys = dict(keys or {})
         self.scenario = scenario or Scenario()
         self.victim: Victim = None
-        """The process that `kill` kills: a `subprocess.Popen`, a pid, or a function to call
-        instead; `None`: an error is logged, and nothing is killed."""
+        """The process that `kill` kills: a `subprocess.Popen`, a pid, or a function that is called
+        instead. `None`: an error is logged, and nothing is killed."""
         self.requests: list[Recorded] = []
         self._formats: Sequence[Format[Any]] = [kind(models or {}) for kind in _FORMATS]
         self._reciter = answer if isinstance(answer, Reciter) else None
@@ -87,16 +89,16 @@ class Simulator:
 
     @property
     def posts(self) -> list[Recorded]:
-        """The requests to the model, refused ones too, in the order of their arrival."""
+        """The requests to the model, including refused ones, in the order of their arrival."""
         return [request for request in self.requests if request.asks_model]
 
     def script(self, replies: Iterable[Reply]) -> None:
-        """Use `replies` for the next model calls, in order; after them the model recites again."""
+        """Use `replies` for the next requests to the model, in order. Then it recites again."""
         with self._lock:
             self._script.extend(replies)
 
     def reset(self) -> None:
-        """Forget requests, script, attempts and the model's positions; the scenario stays."""
+        """Forget requests, script, attempts and the model's positions. The scenario stays."""
         with self._lock:
             self._script.clear()
             self.requests.clear()
@@ -107,12 +109,12 @@ class Simulator:
             self._reciter.forget()
 
     def start(self) -> Self:
-        """Begin to serve; does nothing if it already does."""
+        """Start to serve. This does nothing if it serves already."""
         self._server.start()
         return self
 
     def close(self) -> None:
-        """Stop listening, hang up on every client and wait for the threads."""
+        """Stop listening, disconnect every client and wait for the threads."""
         self._server.stop()
 
     def __enter__(self) -> Self:
@@ -124,7 +126,7 @@ class Simulator:
     def respond(self, request: Recorded) -> tuple[Answer, Reply]:
         """Return the answer to a request, and the reply that determines how it is sent."""
         anthropic, *others = self._formats
-        # Several formats have `/v1/models`; it is Anthropic's only with Anthropic's header.
+        # Several formats have `/v1/models`. It is Anthropic's only with Anthropic's header.
         first = "anthropic-version" in request.headers
         ordered = [anthropic, *others] if first else [*others, anthropic]
         routes = ((wire, wire.route(request.method, request.path)) for wire in ordered)
@@ -150,12 +152,12 @@ class Simulator:
                 return refused, Reply()
             reply = self._next_reply(wire.ask(context), request.scenario)
             return wire.answer(context, reply), reply
-        except Exception as error:  # the client gets our bug as an error answer
+        except Exception as error:  # the client gets an error in our code as an error response
             why = f"the simulator failed: {type(error).__name__}: {error}"
             return wire.refused(Refusal(why, 500), request), Reply()
 
     def _next_reply(self, ask: Ask, scenario: Scenario) -> Reply:
-        """Return the next reply, and count the conversation's attempt; a limit of 0 is none."""
+        """Return the next reply, and count the conversation's attempt unless its limit is 0."""
         if ask.limit == 0:
             return Reply(stop="max_tokens")
         with self._lock:
@@ -164,7 +166,7 @@ class Simulator:
         return self._reply(ask, scenario, attempt)
 
     def _reply(self, ask: Ask, scenario: Scenario, attempt: int) -> Reply:
-        """Return a reply from the script, the scenario's faults, or the model, in this order."""
+        """Return a reply from the script, or the scenario's faults, or the model."""
         with self._lock:
             if self._script:
                 return self._script.popleft()
@@ -179,12 +181,14 @@ class Simulator:
             drop=scenario.drop.get(attempt),
             kill=scenario.kill.get(attempt),
             torn=scenario.torn.get(attempt),
+            torn_body=scenario.torn_body.get(attempt),
+            stall=scenario.stall.get(attempt),
             error_after=scenario.error_event.get(attempt),
         )
 
 
 class _Server(ThreadingHTTPServer):
-    """Accepts connections, with one thread each, and can close all of them."""
+    """Accepts connections, each with one thread, and can close all of them."""
 
     daemon_threads = True
     request_queue_size = 512
@@ -198,7 +202,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Handler)
 
     def server_bind(self) -> None:
-        """Bind without the name look-up of the base class, which can take seconds."""
+        """Bind without the base class's look-up of a name, which can take seconds."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_name, self.server_port = self.socket.getsockname()[:2]
@@ -240,17 +244,17 @@ class _Server(ThreadingHTTPServer):
                 self._open.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print nothing: clients often hang up on a simulator."""
+        """Print nothing, because clients of a simulator often disconnect."""
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Reads requests of one connection and sends their answers."""
+    """Reads the requests of one connection and sends their answers."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in the base
-        """Print nothing; requests are recorded in `Simulator.requests`."""
+        """Print nothing. Requests are recorded in `Simulator.requests`."""
 
     def _exchange(self) -> None:
         recorded = self._read()
@@ -290,7 +294,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, line: Line, recorded: Recorded, answer: Answer, reply: Reply) -> None:
         wait_before_status(line, reply, answer)
         recorded.status = answer.status
-        body = gzip.compress(answer.body, mtime=0) if reply.gzip else answer.body
+        body = answer.body
+        if reply.torn_body is not None:
+            body = body[: min(reply.torn_body, len(body) // 2)]
+        body = gzip.compress(body, mtime=0) if reply.gzip else body
         headers = dict(answer.headers)
         if reply.gzip:
             headers["content-encoding"] = "gzip"
@@ -308,7 +315,7 @@ class _Handler(BaseHTTPRequestHandler):
             send_events(line, reply, answer.events, recorded)
 
 
-# -- sending an answer's bytes: in blocks; late, cut or not at all if the reply asks for that
+# -- sending an answer's bytes in blocks; the reply may want them late, truncated, or not at all
 
 
 class DropError(Exception):
@@ -316,11 +323,11 @@ class DropError(Exception):
 
 
 class ClosedError(Exception):
-    """Raised when the simulator is closed while an answer is waiting."""
+    """Raised if the simulator is closed while an answer waits."""
 
 
 class Line:
-    """One connection during one exchange: sends bytes, and notices when the client hangs up."""
+    """One connection during one exchange. It sends bytes, and notices if the client disconnects."""
 
     def __init__(
         self, connection: socket.socket, stopped: threading.Event, simulator: Simulator
@@ -336,7 +343,7 @@ class Line:
             self.check(_WATCH)
 
     def pause(self, seconds: float) -> None:
-        """Sleep; raises as `check` does if the client hangs up or the simulator closes."""
+        """Sleep. Raises what `check` raises if the client disconnects or the simulator closes."""
         end = time.monotonic() + seconds
         while seconds and (left := end - time.monotonic()) > 0:
             self.check(min(left, _WATCH))
@@ -359,7 +366,7 @@ class Line:
 
 
 def wait_before_status(line: Line, reply: Reply, answer: Answer) -> None:
-    """Perform the waits and the drop that come before the status line."""
+    """Execute the waits and the drop before the status line."""
     line.pause(reply.delay)
     if reply.drop is not None and reply.drop < 0:
         raise DropError
@@ -372,7 +379,7 @@ def wait_before_status(line: Line, reply: Reply, answer: Answer) -> None:
 
 
 def send_body(line: Line, reply: Reply, body: bytes) -> None:
-    """Send one body of known length; a drop sends only its first half."""
+    """Send one body of known length. A drop sends only its first half."""
     if reply.kill is not None:
         line.kill()
     if reply.drop is not None:
@@ -390,7 +397,7 @@ def send_events(line: Line, reply: Reply, events: Sequence[Event], recorded: Rec
         frames[reply.torn] = _torn(events[reply.torn])
     if reply.slow:
         bounds = [*range(len(frames) + 1)]
-    else:  # all events between two waits or faults are sent in one write
+    else:  # one write sends all events between two waits or faults
         positions = (reply.drop, reply.kill, reply.stall, reply.gate_at)
         marks = {mark for mark in positions if mark is not None}
         bounds = [0, *sorted(mark for mark in marks if 0 < mark < len(frames)), len(frames)]
@@ -417,7 +424,10 @@ def _framed(event: Event) -> bytes:
 
 def _torn(event: Event) -> bytes:
     """Return an event whose data ends in its middle."""
-    return _framed(replace(event, data=event.data[: len(event.data) // 2]))
+    if event.framed is None:
+        return _framed(replace(event, data=event.data[: len(event.data) // 2]))
+    half = event.framed[: len(event.framed) // 2]
+    return half + b"\r\n\r\n" if event.framed.endswith(b"\r\n\r\n") else half
 
 
 def _before(line: Line, reply: Reply, number: int) -> None:

@@ -1,4 +1,4 @@
-"""AWS Signature Version 4: checks whether a request was signed, as it is, with its key's secret.
+"""AWS Signature Version 4: checks that a request was signed with its key's secret, and not changed.
 
 Source: "Create a signed AWS API request" (AWS IAM user guide).
 """
@@ -27,7 +27,7 @@ _MISMATCH = (
 
 
 def refusal(request: Recorded, keys: Mapping[str, str]) -> Refusal | None:
-    """Return why a signed request is refused; None: it is not. `keys`: secrets by key id."""
+    """Return why a signed request is refused; None: it is accepted. `keys`: secrets by key id."""
     header = request.headers.get("authorization", "")
     if not header.startswith(_SCHEME):
         return None

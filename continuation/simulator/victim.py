@@ -1,4 +1,4 @@
-"""Kills the process that the user named, so that its user can see what a kill leaves behind."""
+"""Kills a process that the user has named, so that the user sees what a kill leaves behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Victim = Popen[Any] | int | Callable[[], object] | None
 
 
 def kill(victim: Victim) -> None:
-    """Kill the process; without one, or if it is this process, log what to set."""
+    """Kill the process. If there is none, or if it is this process, log what to set."""
     if callable(victim):
         victim()
         return

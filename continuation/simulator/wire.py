@@ -1,4 +1,4 @@
-"""What the server and a wire format exchange."""
+"""The data that the server and a wire format exchange."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Route = Literal["model", "other"]
 class Recorded:
     """One request as it arrived, and the state of its answer.
 
-    `path` has no query; header names are lower-case. `body`: None if it is no JSON object.
+    `path` has no query. Header names are in lower case. `body`: None if it is not a JSON object.
     `status`: 0 until an answer begins. `sent`: the number of events written to the socket.
-    `hung_up`: the client closed the connection before the answer was whole. `done`: set when the
-    exchange is over. `scenario`: the one that held for it, its own settings included.
+    `hung_up`: whether the client closed the connection before the answer was complete. `done`: set
+    when the exchange is over. `scenario`: the one that applied to it, with the request's settings.
     """
 
     method: str
@@ -39,9 +39,9 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Event:
-    """One server-sent event; `data`: the text after `data: `; `name`: None if it has none.
+    """One server-sent event. `data`: the text after `data: `. `name`: None if it has none.
 
-    `framed`: all its bytes, if a format does not frame it as a server-sent event.
+    `framed`: all of its bytes, if the format does not write it as a server-sent event.
     """
 
     name: str | None
@@ -51,7 +51,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Answer:
-    """An HTTP answer: its body is `body`, or `events` if that is not None."""
+    """An HTTP answer. Its body is `events`, or `body` if `events` is None."""
 
     status: int
     headers: Mapping[str, str]
@@ -61,9 +61,9 @@ class Answer:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a request is refused; without `kind` and `code` the server's usual ones are used.
+    """Why a request is refused. If `kind` and `code` are None, the server's usual ones are used.
 
-    `more`: fields that are added to the error, or replace its own.
+    `more`: fields that are added to the error, or that replace its fields.
     """
 
     text: str

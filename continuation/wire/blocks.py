@@ -119,6 +119,30 @@ class Block:
         self.deltas = [{"type": "text_delta", "text": text}, *others]
         self._joined.clear()
 
+    @property
+    def shown_characters(self) -> int:
+        """How many characters of the text were delivered."""
+        texts = [as_text(delta.get("text")) for delta in self.deltas[: self.shown]]
+        return len(as_text(self.start.get("text"))) * self.begun + sum(map(len, texts))
+
+    def cut_text(self, length: int) -> str:
+        """Remove the text after `length` characters, but no shown delta; return that text."""
+        text, deltas, first = self.text, list[Json](), as_text(self.start.get("text"))
+        if not self.begun and len(first) > length:
+            self.start = {**self.start, "text": first[:length]}
+        kept = len(first)
+        for at, delta in enumerate(self.deltas):
+            piece = as_text(delta.get("text")) if delta.get("type") == "text_delta" else ""
+            if at >= self.shown and kept + len(piece) > length:
+                if kept < length:
+                    deltas.append({**delta, "text": piece[: length - kept]})
+                break
+            kept += len(piece)
+            deltas.append(delta)
+        self.deltas = deltas
+        self._joined.clear()
+        return text[len(self.text) :]
+
     def forget(self) -> None:
         """Clear the cached texts, because deltas were removed."""
         self._joined.clear()
@@ -256,6 +280,8 @@ class Segment:
     """The last block before `reopen`, which the next block may continue."""
     _half: Block | None = None
     """The last call before `reopen`, if it was not proven complete."""
+    removed: str = ""
+    """Text that was generated and is no part of the answer: copies of a repetition."""
     _counted: tuple[int, ...] = (0, 0, 0)
     """Lengths of text, thinking and arguments at the time of `reopen`."""
 
@@ -362,7 +388,7 @@ class Segment:
     def generated(self) -> str:
         """The text, thinking and arguments that arrived since `reopen`, or from the beginning."""
         parts = zip(self._parts, self._counted, strict=True)
-        return "".join(part[counted:] for part, counted in parts)
+        return "".join(part[counted:] for part, counted in parts) + self.removed
 
     @property
     def _parts(self) -> tuple[str, str, str]:

@@ -1,4 +1,4 @@
-"""Reads and writes answers in the Messages format, whose events are block events already.
+"""Reads and writes answers in the Messages format. Its events are block events already.
 
 Wire facts: API reference "Messages", docs "Streaming", "Handling stop reasons".
 """
@@ -27,30 +27,30 @@ from continuation.wire.text_template import KEYS, PlainEvents, PlainWriter
 
 _STOPS = {
     **dict.fromkeys(("end_turn", "tool_use", "stop_sequence"), Stop.END),
-    # Gateways that pass on the word of another format.
+    # Some gateways pass on the stop reasons of other formats.
     **dict.fromkeys(("stop", "tool_calls", "completed"), Stop.END),
     "length": Stop.LENGTH,
     "max_tokens": Stop.LENGTH,
     "model_context_window_exceeded": Stop.WINDOW,
     "refusal": Stop.REFUSED,
     "pause_turn": Stop.PAUSED,
-    # The caller asked for the pause (`pause_after_compaction`) and continues from it.
+    # The caller requested the pause (`pause_after_compaction`), and continues from it.
     "compaction": Stop.END,
 }
 _SPEECH = re.compile(
     rb'"text"\s*:\s*%b|"type"\s*:\s*"(?!(?:text|thinking|redacted_thinking|message)")[a-z_]+"'
     % WORD
 )
-"""A text that is not empty, or a block of another type than text and thinking."""
+"""Matches a text that is not empty, and a block of another type than text and thinking."""
 _COUNTS = {
     "input": "input_tokens",
     "cached": "cache_read_input_tokens",
     "cache_write": "cache_creation_input_tokens",
     "output": "output_tokens",
 }
-"""The fields of `Usage`, and the provider's names of the counts."""
+"""The fields of `Usage` -> the provider's names of the counts."""
 _ENDS = ("stop_reason", "stop_sequence", "stop_details", "container")
-"""Fields of a message that a stream has in the delta of its last `message_delta`."""
+"""The fields of a message that a stream has in the delta of its last `message_delta`."""
 _DELTA = frozenset({"type", "delta", "usage"})
 _BESIDE = "beside"
 """Our key in that delta for other fields of the `message_delta` event (`context_management`)."""
@@ -113,12 +113,12 @@ class MessagesCodec(WireCodec):
         return merged
 
     def add_usage(self, native: Json, later: Json) -> Json:
-        """Join the lists of `iterations` of both attempts."""
+        """Join the `iterations` of both attempts."""
         listed = [*as_list(native.get(_STEPS)), *as_list(later.get(_STEPS))]
         return {**super().add_usage(native, later), **({_STEPS: listed} if listed else {})}
 
     def wire(self, block: Block) -> Json:
-        """Return the block as an answer that is not streamed contains it."""
+        """Return the block in the form that it has in an answer that is not streamed."""
         folded = dict(block.start)
         if block.kind == TEXT:
             folded["text"] = block.text
@@ -133,13 +133,16 @@ class MessagesCodec(WireCodec):
                 folded["citations"] = [*as_list(folded.get("citations")), delta.get("citation")]
             elif kind == "compaction_delta":
                 folded |= {key: value for key, value in delta.items() if key != "type"}
-            # Text and arguments are joined outside this loop; other deltas are not in a body.
+            # Text and arguments are joined outside this loop. Other deltas are not in a body.
         if raw := block.pieces("input_json_delta", "partial_json"):
             folded["input"] = partial(raw)
         return folded
 
     def carries(self, block: Block, blocks: Sequence[Block]) -> bool:
-        """Refuse server tools without a result ("tool use ... without a corresponding block")."""
+        """Return `False` for a server's call without a result.
+
+        The API refuses it ("tool use ... without a corresponding block").
+        """
         return answered(block, blocks)
 
     def knows(self, kind: str) -> bool:
@@ -151,11 +154,11 @@ class MessagesCodec(WireCodec):
             return None
         reason = (reasons.pop() or b"").decode() or None
         if self.stops.get(reason or "") is Stop.WINDOW:
-            return None  # a full context window may have cut a call as well
+            return None  # a call may also have been truncated at the full context window
         return self.quick_result(body, reason)
 
     def quick_calls(self, raw: bytearray, sketch: Segment) -> ToolCallState:
-        """Look at the last arguments delta only: `CUT` if it does not end in a brace."""
+        """Examine only the last arguments delta. Return `CUT` if it does not end in a brace."""
         if not sketch.calls:
             return ToolCallState.NONE
         at = raw.rfind(b'"partial_json"')
@@ -200,11 +203,11 @@ _LASTING = frozenset(
     f"{kind}_error"
     for kind in ("invalid_request", "authentication", "permission", "not_found", "billing")
 )
-"""Errors that would be told again, however often one asks."""
+"""Errors that the server would send again if the request were resent."""
 
 
 class _Reader(PlainReader):
-    """Returns events as they are; an event's name is its type if the data has none."""
+    """Returns events unchanged. If the data has no type, the event's name is its type."""
 
     def __init__(self) -> None:
         self._plain = PlainEvents(_string, {})
@@ -214,8 +217,8 @@ class _Reader(PlainReader):
             return (plain,)
         event = sse.typed(frame)
         if not isinstance(event["type"], str) or as_key(event.get("index")) != event.get("index"):
-            return ()  # malformed: the caller has it as it came, no later event refers to it
-        if event["type"] == "content_block_delta":  # it has its index: no other event changes it
+            return ()  # malformed: the caller gets it unchanged, and no later event refers to it
+        if event["type"] == "content_block_delta":  # it has its index, so others do not change it
             self._plain.learn(frame, (event,))
         elif event["type"] == "content_block_start":
             if as_json(event.get("content_block")).get("input"):
@@ -234,18 +237,18 @@ class _Reader(PlainReader):
 
 
 def _string(event: Json) -> object:
-    """Return the text of a decoded delta event; `LookupError` if it is none."""
+    """Return the text of a decoded delta event. Raises `LookupError` for another event."""
     delta = as_json(event["delta"]) if event["type"] == "content_block_delta" else {}
     return delta[KEYS[as_text(delta["type"])]]
 
 
 class _Writer(Writer):
-    """Writes block events as they are; each has its own index."""
+    """Writes block events unchanged. Each event has its own index."""
 
     def __init__(self) -> None:
         self._plain = PlainWriter()
         self._due = b""
-        """The opening, if it is still to be written since nothing was shown at `resume`."""
+        """The opening, if nothing was delivered before `resume` and it must still be written."""
 
     def open(self, message: Json) -> bytes:
         return _event({"type": "message_start", "message": message})

@@ -1,7 +1,7 @@
-"""Anthropic Messages: what `/v1/messages` accepts as a history.
+"""Anthropic Messages: the histories that `/v1/messages` accepts.
 
-Sources: Anthropic's error page and the error texts that public issues quote; the rules on thinking
-are in `thinking`.
+Sources: Anthropic's error page, and the error texts that public issues quote. `thinking` has the
+rules about thinking.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 _FOREIGN_BLOCKS: Final = frozenset(
     {"input_text", "output_text", "refusal", "image_url", "input_image", "reasoning", "text"}
 )
-"""Types of blocks that other dialects have, and "text" without a text. Unknown types are kept: they
-may be new."""
+"""Types of blocks of other dialects, and "text" (for a block without a text). Unknown types are
+kept, because they may be new."""
 _UNSIGNED: Final = frozenset({"thinking_unsigned", "thinking_blank", "thinking_foreign"})
 _CHAT_ONLY: Final = THOUGHT_KEYS | {
     *("tool_calls", "refusal", "annotations", "audio", "function_call"),
@@ -60,9 +60,10 @@ _SYSTEM_ONLY: Final = frozenset({"output_config", "clear_at"})
 
 
 class AnthropicGrammar(Grammar):
-    """The grammar of the Messages API, also on Bedrock, Vertex and other servers."""
+    """The grammar of the Messages API, on Anthropic's server, Bedrock, Vertex and others."""
 
     dialect: ClassVar[HistoryFormat] = HistoryFormat.ANTHROPIC
+    not_text: ClassVar[frozenset[str]] = frozenset({"source", "data", "url", "cache_control"})
     own_models: ClassVar[str] = "claude"
     may_lack_thinking: ClassVar[bool] = True
     field: ClassVar[str] = "messages"
@@ -87,7 +88,7 @@ class AnthropicGrammar(Grammar):
         if not _messages(messages, seen):
             return False
         if messages[-1]["role"] == "assistant":
-            # A trailing assistant message is left to the full check: not every model takes one.
+            # The full check handles a trailing assistant message: not every model accepts one.
             last = messages[-1]["content"]
             if context.prefill is False or body.get("thinking") is not None:
                 return False
@@ -102,12 +103,12 @@ class AnthropicGrammar(Grammar):
         last = messages[-1] if messages else None
         if last and last.role == "assistant" and as_map(last.native).get("content") == "":
             last.parts = []  # the last message may have no content
-        if context.system_messages == "user":  # but for the first, which have another place
+        if context.system_messages == "user":  # the first ones go into the system prompt instead
             for message in itertools.dropwhile(lambda each: each.role == "system", messages):
                 if message.role == "system":
                     message.faults = (Fault("role_invalid"),)
         if thinking.strange(context):
-            # Other vendors' models do not sign thinking, and some require it to be sent back.
+            # Other vendors' models do not sign thinking, and some require it in later requests.
             for part in (part for message in messages for part in message.of(Kind.THINKING)):
                 part.faults = tuple(f for f in part.faults if f.code not in _UNSIGNED)
         return messages
@@ -183,13 +184,16 @@ class AnthropicGrammar(Grammar):
         if message.parts or message.faults:
             return None
         if message.role == "system" and "output_config" in as_map(message.native):
-            return None  # it is there for its settings
+            return None  # it has settings, so it is not empty
         prefill = last and message.role == "assistant" and not message.touched
         content = as_map(message.native).get("content")
         return None if prefill and isinstance(content, (str, list)) else "message_empty"
 
     def must_merge(self, first: Message, second: Message, context: HistoryContext) -> bool:
-        """Whether to merge, if `strict` or after a change: the API joins others by itself."""
+        """Whether to merge two messages of one role: if `strict`, or if a repair changed them.
+
+        The API joins other such messages itself.
+        """
         if first.role != second.role or first.role == "system":
             return False
         changed = first.touched or second.touched or second.index - first.index != 1
@@ -234,7 +238,7 @@ class AnthropicGrammar(Grammar):
             function = as_map(call.get("function"))
             arguments = function.get("arguments")
             if isinstance(arguments, str):
-                with suppress(ValueError):  # invalid arguments are found when the block is read
+                with suppress(ValueError):  # `_read_block` finds invalid arguments
                     arguments = json.loads(arguments)
             named = {"id": call.get("id", ""), "name": function.get("name", "")}
             blocks.append({"type": "tool_use", **named, "input": arguments})
@@ -266,7 +270,7 @@ class AnthropicGrammar(Grammar):
             case "block_invalid":
                 return _own_form(part)
             case "tool_use_in_user" | "tool_result_in_assistant":
-                # Only its role is wrong, which `split_by_side` repairs.
+                # Only the role of its message is wrong; `split_by_side` repairs that.
                 return [replace(part, faults=())]
             case _:
                 return []
@@ -350,7 +354,7 @@ def _read_block(block: Any, index: int, path: str) -> Part:
 
 
 def _own_form(part: Part) -> list[Part]:
-    """Return a block of another format as an image or a text of this one; `[]`: it is left out."""
+    """Convert a block of another format to an image or a text; `[]`: it is dropped."""
     native = part.native
     if url := image_url(native):
         return [Part(Kind.OTHER, anthropic_image(url), part.index, part.path)]
@@ -373,7 +377,7 @@ def _result_fault(block: Mapping[str, Any]) -> str:
 
 
 def _thinking_fault(block: Mapping[str, Any]) -> str:
-    """Return the code of the rule that a thinking block breaks by its signature; `""`: none."""
+    """Return the code of the rule that a thinking block's signature breaks; `""`: none."""
     if block["type"] == "redacted_thinking":  # its data is its signature
         return "" if as_text(block.get("data")) else "thinking_redacted_invalid"
     signature = as_text(block.get("signature"))
@@ -388,7 +392,7 @@ def _is_text(block: object) -> bool:
 
 
 def _blank_block(block: object) -> bool:
-    """Whether a block is a text of white space only, or empty."""
+    """Whether a block is a text that is empty or has only white space."""
     fields = as_map(block)
     text = fields.get("text")
     return fields.get("type") == "text" and isinstance(text, str) and blank(text)
@@ -398,7 +402,7 @@ def _blank_block(block: object) -> bool:
 
 
 def _first_after_calls(message: Message) -> int | None:
-    """Return the index of the first part that must not follow calls in a message; None: none."""
+    """Return the index of the first part that must not follow calls in its message, or None."""
     called = False
     for n, part in enumerate(message.parts if message.role == "assistant" else ()):
         called = called or part.kind is Kind.CALL
@@ -408,7 +412,11 @@ def _first_after_calls(message: Message) -> int | None:
 
 
 def _calls_last(repair: HistoryRepair, message: Message) -> list[Message]:
-    """Move parts after calls before them; with signed thinking, into a message of their own."""
+    """Move parts that follow calls before the calls.
+
+    If the message has signed thinking, move them into another message instead: the parts of the
+    signed message keep their order.
+    """
     messages = [message]
     while (at := _first_after_calls(messages[-1])) is not None:
         last = messages[-1]
@@ -424,10 +432,10 @@ def _calls_last(repair: HistoryRepair, message: Message) -> list[Message]:
 
 
 def _unpaired_on_server(history: History) -> dict[Part, str]:
-    """Return the provider's own calls without a result, and results without a call, with codes.
+    """Return server calls without a result and results without a call, each with the rule's code.
 
-    An answer continues while only the assistant or client tools write (`pause_turn`), so an open
-    server call at the end of the history is paused, not abandoned.
+    An answer continues while only the assistant or client tools write (`pause_turn`). So an open
+    server call at the end of the history is paused, and its result will follow.
     """
     unpaired: dict[Part, str] = {}
     if not any(message.has(Kind.SERVER_CALL, Kind.SERVER_RESULT) for message in history.messages):
@@ -449,7 +457,7 @@ def _unpaired_on_server(history: History) -> dict[Part, str]:
 
 
 def _undeclared_tools(history: History) -> bool:
-    """Whether calls are in a request without tools; a body without `max_tokens` is no request."""
+    """Whether a request has calls but no tools. A body without `max_tokens` is not a request."""
     body = history.body
     if body.get("tools") or "max_tokens" not in body:
         return False
@@ -464,7 +472,7 @@ def _blank_system(system: Any) -> list[str]:
 
 
 def _prefill(history: History) -> Part | None:
-    """Return the text at the end of a history if it is the assistant's; else None."""
+    """Return the text at the end of a history if the assistant wrote it, or None."""
     last = history.messages[-1] if history.messages else None
     if last is None or last.role != "assistant" or not last.parts or last.parts[-1].blank:
         return None
@@ -559,7 +567,7 @@ def _says(blocks: Any) -> bool:
 
 
 def _loop_thinks(messages: list[Any]) -> bool:
-    """Whether an open tool loop, if there is one, begins with thinking."""
+    """Whether the open tool loop begins with thinking, or there is no open loop."""
     first = None
     for message in reversed(messages):
         content = message["content"]

@@ -1,4 +1,4 @@
-"""The Messages format as Anthropic's SDK speaks it."""
+"""How commands call a model in the Messages format, through Anthropic's SDK."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _ERRORS = {
     413: "request_too_large",
     504: "timeout_error",
 }
-"""Status -> type of the error (docs: API > Errors)."""
+"""The status -> the type of the error (docs: API > Errors)."""
 
 
 _FIELDS = frozenset(
@@ -47,7 +47,10 @@ class MessagesShape(Shape):
     upstream, server, key_header = "anthropic", "https://api.anthropic.com", b"x-api-key"
 
     def resembles(self, body: Mapping[str, Any]) -> int:
-        """Surer than Chat with a field of its own, or else with the name of a model."""
+        """Return 5 for a field that only this format has, and 3 for the name of a Claude model.
+
+        Chat returns at most 4.
+        """
         tool = as_map(next(iter(as_list(body.get("tools"))), None))
         if not super().resembles(body):
             return 0
@@ -68,7 +71,7 @@ class MessagesShape(Shape):
         return "".join(as_text(block.get("text")) for block in objects(body.get("content")))
 
     def normalized(self, value: object, key: str) -> object:
-        """Write a text as the block that it stands for."""
+        """Replace a text by an equivalent list with one block."""
         if key == "content" and isinstance(value, str):
             return [{"text": value, "type": "text"}]
         return value
@@ -100,7 +103,10 @@ class MessagesShape(Shape):
         return f"beta.{self.method}" if is_beta else self.method
 
     def sdk_arguments(self, client: Any, request: dict[str, Any]) -> dict[str, Any]:
-        """Add a timeout: without one by name, the SDK refuses a long call that is not streamed."""
+        """Add the client's timeout.
+
+        Without an explicit timeout, the SDK refuses a long call that is not streamed.
+        """
         return {"timeout": getattr(client, "timeout", None), **request}
 
     def is_batch_line(self, line: Json, request: Json) -> bool:

@@ -1,12 +1,13 @@
-"""System messages among the others in a Messages history: where they may stand.
+"""System messages among the others in a Messages history: where they are allowed.
 
-Claude takes one behind the user, or behind a result of the server's, and before the assistant or at
-the end; one without content, which only changes settings, anywhere. So an interrupted answer, whose
-question is followed by the next one, leaves one astray. Older models, and some other servers, take
-none at all (`RepairPolicy.system_messages`).
+Claude accepts a system message after the user or after a server tool's result, if it is followed by
+the assistant or ends the history. A system message without content only changes settings and is
+accepted anywhere. After an interrupted answer, one may be in a wrong place: it stands between the
+question and the next question. Older models and some other servers accept none
+(`RepairPolicy.system_messages`).
 
-Sources: Anthropic's page on mid-conversation system messages, the texts of its refusals that public
-issues and tests quote, and a public probe of all positions.
+Sources: Anthropic's page on mid-conversation system messages, the error texts that public issues
+and tests quote, and a public probe of all positions.
 """
 
 from __future__ import annotations
@@ -30,13 +31,16 @@ _BEFORE = "role 'system' must precede an 'assistant' message or end the array"
 
 
 def check(history: History) -> Iterator[Violation]:
-    """Report system messages that stand where they may not."""
+    """Yield a violation for each system message that is in a wrong place."""
     for message, detail in _strays(history).items():
         yield history.violation(Fault("system_misplaced", detail), message)
 
 
 def place(repair: HistoryRepair) -> None:
-    """Bring them to the system prompt, behind the user's next message, or give them to the user."""
+    """Repair misplaced system messages.
+
+    Move them into the system prompt, or after the user's next message, or make them user messages.
+    """
     strays = {
         message: detail
         for message, detail in _strays(repair).items()
@@ -65,14 +69,14 @@ def place(repair: HistoryRepair) -> None:
 
 
 def _behind(speaker: str, held: list[Message]) -> list[Message]:
-    """These system messages as they may stand behind what this side has said."""
+    """Return these system messages in the form that is allowed after a message of `speaker`."""
     if speaker == "user":
         return held
     return [Message("user", m.of(Kind.TEXT), {}, m.index, touched=True) for m in held]
 
 
 def _strays(history: History) -> dict[Message, str]:
-    """System messages that stand where they may not, with what is said of each."""
+    """Return the misplaced system messages, each with the detail of the error text."""
     strays: dict[Message, str] = {}
     if strange(history.context) and history.context.system_messages == "keep":
         return strays
@@ -81,7 +85,7 @@ def _strays(history: History) -> dict[Message, str]:
         detail = ""
         if run[0].role != "system":
             continue
-        if not before:  # a bare history has no other place for it
+        if not before:  # a body without `max_tokens` has no other place for it
             detail = _FIRST if "max_tokens" in history.body else ""
         elif before[-1].role == "assistant" and not _ends_on_server(before[-1]):
             detail = _BEHIND

@@ -1,9 +1,9 @@
 """Thinking blocks in a Messages history: where they are allowed or required, and their repair.
 
-A signed block may be left out, but never changed, moved or invented. So every repair here drops
-blocks, or changes the request so that they are not required: thinking is turned off for this
-request, or, if the model always thinks, an added assistant message ends the open tool loop. The
-next message of the user begins a new loop, which requires no earlier thinking.
+A signed block may be dropped, but it must not be changed or moved, and it cannot be made. So a
+repair here drops blocks, or changes the request so that no block is required. It turns thinking off
+for this request. If the model always thinks, it adds an assistant message that ends the open tool
+loop, because the next user message begins a new loop, which requires no earlier thinking.
 
 Sources: Anthropic's pages on extended thinking, on thinking errors and on preserved thinking, and
 the error texts quoted in public issues.
@@ -31,12 +31,12 @@ REFUSED_MODES: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def strange(context: HistoryContext) -> bool:
-    """Whether the model is known and not Claude: one of the others behind this API."""
+    """Whether the model is known not to be Claude: other vendors offer this API, too."""
     return bool(context.model) and "claude" not in context.model.lower()
 
 
 def check(history: History) -> Iterator[Violation]:
-    """Yield violations: thinking where it is not allowed, or missing where it is required."""
+    """Yield violations for thinking that is not allowed, and for thinking that is missing."""
     for part, code in _misplaced(history):
         native = as_map(history.body[history.grammar.field][part.index])
         blocks = as_list(native.get("content"))
@@ -58,7 +58,7 @@ def prepare(repair: HistoryRepair) -> None:
     asked = _mode(repair) in ("enabled", "adaptive")
     if repair.policy.thinking == "off" and (
         asked or strange(repair.context)
-    ):  # others think unasked
+    ):  # other vendors' models think by default
         _turn_off(repair, "thinking_foreign")
 
 
@@ -67,7 +67,7 @@ def finish(repair: HistoryRepair) -> None:
     _unbind(repair)
     always = repair.context.thinking == "always"
     if repair.policy.thinking == "off" and always:
-        debt = bool(_open_loop(repair))  # its own is lost, but the model will think
+        debt = bool(_open_loop(repair))  # its thinking is lost, but the model will think
     else:
         debt = _loop_without_thinking(repair) is not None and not repair.settings.get("thinking")
     if debt and not always:
@@ -101,9 +101,9 @@ def _misplaced(history: History) -> Iterator[tuple[Part, str]]:
     """Yield the thinking parts that are not allowed, each with the code of the rule."""
     mode, able, messages = _mode(history), history.context.thinking, history.messages
     off = mode == "disabled" or (not mode and able in ("manual", "none"))
-    # Only some servers refuse thinking in the open tool loop while thinking is off.
+    # If thinking is off, only some servers refuse thinking in the open tool loop.
     silent = set(_open_loop(history)) if history.context.strict and off else set[Message]()
-    # Manual thinking must come first in its message; adaptive thinking may come in between.
+    # Manual thinking must be first in its message. Adaptive thinking may be in the middle.
     leads = history.context.strict or able == "manual" or mode == "enabled"
     for n, (message, first) in enumerate(zip(messages, _openings(messages), strict=True)):
         thoughts = message.of(Kind.THINKING) if message.role == "assistant" else []
@@ -123,7 +123,7 @@ def _misplaced(history: History) -> Iterator[tuple[Part, str]]:
         if first.kind is not Kind.THINKING and leads:
             yield from ((part, "thinking_not_first") for part in thoughts)
         elif message.has(Kind.CALL):
-            # Adjacent signed blocks are in no response: a client has merged messages.
+            # No response has adjacent signed blocks, so a client has merged messages.
             plain = [part.signed and part.name == "thinking" for part in parts]
             for at, part in enumerate(parts):
                 if plain[at] and sum(plain[max(at - 1, 0) : at + 2]) > 1:
@@ -131,7 +131,10 @@ def _misplaced(history: History) -> Iterator[tuple[Part, str]]:
 
 
 def _openings(messages: list[Message]) -> Iterator[Part]:
-    """For each message the part that it begins with, or its neighbours, which the API joins."""
+    """Yield for each message the first part of its run of messages of one role.
+
+    The API joins such a run to one message.
+    """
     for _, run in itertools.groupby(messages, lambda message: message.role):
         joined = list(run)
         opening = next((part for message in joined for part in message.parts), _NOTHING)
@@ -141,7 +144,7 @@ def _openings(messages: list[Message]) -> Iterator[Part]:
 def _open_loop(history: History) -> list[Message]:
     """Return the assistant messages of a tool loop that waits for its next step; `[]`: none.
 
-    The loop begins after the last message of the user that has no result.
+    The loop begins after the last user message that has no result.
     """
     messages = history.messages
     at = len(messages)
@@ -159,7 +162,7 @@ def _open_loop(history: History) -> list[Message]:
 
 
 def _loop_without_thinking(history: History) -> Message | None:
-    """Return the message that lacks the leading thinking that manual mode requires; or None."""
+    """Return the message without the leading thinking that manual mode requires, or None."""
     loop = _open_loop(history) if _mode(history) == "enabled" else []
     if not loop or not loop[0].parts or loop[0].parts[0].kind is Kind.THINKING:
         return None
@@ -167,12 +170,12 @@ def _loop_without_thinking(history: History) -> Message | None:
 
 
 def _unbind(repair: HistoryRepair) -> None:
-    """Repair bound thinking after the first changed message: it is not valid there any more."""
+    """Repair bound thinking after the first changed message, where it is not valid any more."""
     if not repair.context.binding or repair.policy.binding == "keep":
         return
     bound: list[Part] = []
     for n, message in enumerate(repair.messages):
-        if message.touched or message.index != n:  # changed, new, or its predecessor was dropped
+        if message.touched or message.index != n:  # it is changed or new, or one before it is gone
             start = n if message.index > n and not message.touched else n + 1
             bound = [part for each in repair.messages[start:] for part in each.of(Kind.THINKING)]
             break

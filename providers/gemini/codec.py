@@ -1,4 +1,4 @@
-"""The generateContent format: reads its answers as block events, and writes them.
+"""Reads answers of the generateContent format as block events, and writes them.
 
 Wire facts: Google's pages on generateContent, thought signatures and long decode, and the behaviour
 of google-genai 3.4.
@@ -69,13 +69,16 @@ class GeminiCodec(WireCodec):
         self.limit: int | None = None
         self.tools: object = None
         self.array = False
-        """Whether the caller's answer is an array of responses; set when its first byte comes."""
+        """Whether the caller's answer is an array of responses. Set when its first byte arrives."""
 
     def reader(self) -> Reader:
         return GeminiReader(self.limit, self.tools)
 
     def ending(self, segment: Segment) -> Stop:
-        """Return `REFUSED` for a blocked prompt, whose reasons share a word with others (OTHER)."""
+        """Return `REFUSED` for a blocked prompt.
+
+        One of its reasons, OTHER, is also a finish reason with another meaning.
+        """
         blocked = bool(segment.delta.get("feedback"))
         return Stop.REFUSED if blocked else super().ending(segment)
 
@@ -83,7 +86,7 @@ class GeminiCodec(WireCodec):
         return as_text(delta.get("finishMessage"))
 
     def speaks(self, body: bytes | bytearray) -> bool:
-        """Whether it has a text, and no part that may be thinking."""
+        """Whether a body has a text, and no part that may be thinking."""
         return super().speaks(body) and b'"thought"' not in body
 
     def identity(self, message: Json) -> str:
@@ -125,7 +128,7 @@ class GeminiCodec(WireCodec):
             counts["candidatesTokenCount"] = visible
             counts["totalTokenCount"] = (usage.prompt or 0) + tools + usage.output
             details = as_list(native.get("candidatesTokensDetails"))
-            if len(details) == 1:  # the answer is of one modality, text as a rule
+            if len(details) == 1:  # the answer has one modality, usually text
                 counted = [{**as_json(details[0]), "tokenCount": visible}]
                 native = {**native, "candidatesTokensDetails": counted}
         return {**native, **{key: count for key, count in counts.items() if count is not None}}
@@ -134,12 +137,12 @@ class GeminiCodec(WireCodec):
         return part_of(block)
 
     def arguments(self, call: Block) -> str:
-        """Put together what came in pieces; an open string makes it no JSON."""
+        """Join the pieces of a call's arguments. If a string is open, return invalid JSON."""
         joined = put_together(call)
         return "?" if joined is None or joined[1] else dumps(joined[0]).decode()
 
     def arrived(self, call: Block) -> str | None:
-        """Return `""` also for a call that came parsed: what it lacks is unknown."""
+        """Return `""` for a call that arrived in one part, because what is missing is unknown."""
         came = as_json(part_of(call).get("functionCall"))
         if came and not (call.deltas or came.get("willContinue")):
             return ""
@@ -159,7 +162,7 @@ class GeminiCodec(WireCodec):
         return []
 
     def carries(self, block: Block, blocks: Sequence[Block]) -> bool:
-        """Accept thoughts only with a signature, and the provider's own calls with a result."""
+        """Return `False` for thoughts without a signature and for server calls without a result."""
         if block.kind in THINKING or block.kind == SIGNATURE:
             part = part_of(block)
             return bool(part.get("thoughtSignature")) and "text" in part
@@ -180,7 +183,8 @@ class GeminiCodec(WireCodec):
     def quick_calls(self, raw: bytearray, sketch: Segment) -> ToolCallState:
         """Return `CUT` if the last part of a call has `willContinue`.
 
-        With several calls all parts are searched, since an earlier call may have no last part.
+        If there are several calls, all parts are searched, because the last part of an earlier call
+        may be missing.
         """
         if not sketch.calls:
             return ToolCallState.NONE
@@ -193,14 +197,14 @@ class GeminiCodec(WireCodec):
 
 _DATA = len(b"data: ")
 _LESSONS = 16
-"""How many chunks of an answer are parsed for templates; some servers send no two chunks alike."""
+"""The most chunks of an answer that are parsed for templates. Some servers vary every chunk."""
 
 
 class ChunkPath:
     """Recognizes chunks of plain text by the bytes around the text, without parsing them.
 
     The chunks of an answer are equal except for text and counts. The first chunks are parsed and
-    made into templates; a chunk that matches none of them is read in full.
+    become templates. A chunk that matches no template is read fully.
     """
 
     blank = b"\r\n\r\n"
@@ -208,11 +212,11 @@ class ChunkPath:
     def __init__(self) -> None:
         self._texts: list[TextTemplate] = []
         self._held: list[TextTemplate] = []
-        """Templates of thoughts, and of pieces of a call's argument."""
+        """Templates of thoughts, and of pieces of a call's argument, which are buffered."""
         self._lessons = _LESSONS
 
     def flows(self, chunk: bytes) -> bool:
-        for template in self._texts:  # hot: once for each chunk of every answer
+        for template in self._texts:  # this runs for each chunk of every answer
             if template.covers(chunk):
                 return True
         return self._learnt(chunk) == TEXT
@@ -227,11 +231,11 @@ class ChunkPath:
     def _waits(self, event: bytes) -> bool:
         if any(template.covers(event) for template in self._held):
             return True
-        # A piece of a call that matches no template is read in full: it may begin the call.
+        # A piece of a call that matches no template is read fully, because it may begin the call.
         return self._learnt(event) not in {"", TEXT, TOOL_CALL}
 
     def _learnt(self, event: bytes) -> str:
-        """Parse a chunk; if a template could be made of it, return its kind of block, else `""`."""
+        """Parse a chunk and make a template of it; return its kind of block, or `""`."""
         if self._lessons == 0 or event.find(b"\n\r\n") != len(event) - 3:
             return ""
         self._lessons -= 1
@@ -250,7 +254,7 @@ class ChunkPath:
 def _plain_of(chunk: Json) -> tuple[str, str]:
     """Return the kind of block that a chunk continues, and the text that it adds.
 
-    Both are `""` if the chunk holds, or may hold, anything else.
+    Both are `""` if the chunk has, or may have, anything else.
     """
     candidates = as_list(chunk.get("candidates"))
     candidate = as_json(candidates[0]) if len(candidates) == 1 else {}
@@ -261,7 +265,7 @@ def _plain_of(chunk: Json) -> tuple[str, str]:
         return "", ""
     if plain(part):
         return kind_of(part), as_text(part["text"])
-    # One more piece of a single argument of a call, but not the last piece.
+    # The chunk may be another piece of one argument of a call, but not the last piece.
     call = as_json(part.get("functionCall"))
     pieces = as_list(call.get("partialArgs"))
     more = call.keys() == {"partialArgs", "willContinue"} and call["willContinue"] is True

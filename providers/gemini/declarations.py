@@ -1,8 +1,8 @@
 """The functions that a request declares, and whether a call has all that its declaration lists.
 
-At the output limit the server parses what the model had written of a call and leaves out the rest,
-so that the call looks whole (googleapis/python-aiplatform#4472: the long argument is missing).
-Only its declaration shows whether something may be missing.
+At the output limit the server parses the part of a call that the model has written, and drops the
+rest. So the call looks complete (googleapis/python-aiplatform#4472: the long argument is missing).
+Only the function's declaration shows whether something may be missing.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ def snake(name: str) -> str:
 
 
 def declared(tools: object) -> Iterator[tuple[str, Json]]:
-    """Yield each function that a request's `tools` declare, by name."""
+    """Yield the name and the declaration of each function in a request's `tools`."""
     for tool in map(as_json, as_list(tools)):
         for one in map(as_json, as_list(either_case(tool, "functionDeclarations"))):
             yield as_text(one.get("name")), one
 
 
 def declaration(tools: object, name: str) -> Json | None:
-    """Return what a request's `tools` declare of a function; `None`: nothing."""
+    """Return the declaration of a function in a request's `tools`, or `None`."""
     return next((one for named, one in declared(tools) if named == name), None)
 
 
 def parameters(declared: Json) -> Json:
-    """Return the JSON Schema of a function's parameters; `{}`: it has none."""
+    """Return the JSON Schema of a declared function's parameters; `{}`: it has none."""
     given = as_json(either_case(declared, "parametersJsonSchema"))
     return given or as_json(in_json_schema(declared.get("parameters")))
 
 
 def in_json_schema(shape: object) -> object:
-    """Convert Gemini's own kind of schema, with types in capitals, into JSON Schema."""
+    """Convert a schema of Gemini's own kind, with types in capitals, to JSON Schema."""
     if isinstance(shape, dict):
         schema = {key: in_json_schema(value) for key, value in as_json(shape).items()}
         kind = schema.get("type")
@@ -53,10 +53,10 @@ def in_json_schema(shape: object) -> object:
 
 
 def is_whole(call: Json, tools: object) -> bool:
-    """Whether a call has every property that its declaration lists, at every depth.
+    """Whether a call certainly has everything that its declaration lists, at every depth.
 
-    Only then nothing can be missing. What could always have one more member proves nothing: an
-    array, and an object whose keys are free. A function without parameters lacks none.
+    An array, or an object with free keys, could always have one more member, so the result is false
+    for a call with one. A function without parameters is complete.
     """
     declared = declaration(tools, as_text(call.get("name")))
     if declared is None:
@@ -85,9 +85,10 @@ def _has_all(value: object, schema: object, root: Json) -> bool:
 
 
 def _shapes(schema: object, root: Json) -> list[Json]:
-    """Return a schema and all that it refers to or combines; a value may have to fit any of them.
+    """Return a schema, the schemas that it refers to, and those that it combines.
 
-    A reference that is not found makes keys free.
+    A value may have to match any of them. A reference that is not found becomes a schema with free
+    keys.
     """
     found, queue = list[Json](), [as_json(schema)]
     for shape in queue:
@@ -102,7 +103,7 @@ def _shapes(schema: object, root: Json) -> list[Json]:
 
 
 def _at(path: str, root: Json) -> Json:
-    """Return the part of a schema that a reference means; `{}`: there is none."""
+    """Return the part of a schema to which a reference points, or `{}`."""
     start, *steps = path.split("/")
     place: Json = root if start == "#" else {}
     for step in steps:

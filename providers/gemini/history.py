@@ -1,7 +1,7 @@
-"""Gemini `generateContent`: what AI Studio and Vertex accept as `contents`.
+"""Gemini `generateContent`: the `contents` that AI Studio and Vertex accept.
 
-Sources: Google's page on thought signatures, and the error texts quoted in public issues. Keys are
-read in camelCase, as on the wire, and in snake_case, as the Python SDK dumps them.
+Sources: Google's page on thought signatures, and the error texts that public issues quote. Keys are
+read in camelCase, as the wire has them, and in snake_case, as the Python SDK dumps them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from continuation.wire.json_values import as_list, as_map, as_text, is_map
 
 _ROLES: Final[Mapping[str, Role]] = {"user": "user", "model": "assistant"}
 _LOST_SIGNATURE: Final = "skip_thought_signature_validator"
-"""The signature that Google documents for calls whose own is lost."""
+"""The signature that Google documents for a call that has lost its signature."""
 _SIGNS_CALLS: Final = re.compile(r"gemini-(?:[3-9]|\d\d)")
 _SIGNATURE: Final = re.compile(r"[A-Za-z0-9+/=_-]+\Z")
 _CALL_KEYS: Final = ("functionCall", "function_call")
@@ -44,6 +44,7 @@ class GeminiGrammar(Grammar):
     """The grammar of `contents`."""
 
     dialect: ClassVar[HistoryFormat] = HistoryFormat.GEMINI
+    not_text: ClassVar[frozenset[str]] = _MEDIA
     own_models: ClassVar[str] = "gemini"
     field: ClassVar[str] = "contents"
     content: ClassVar[str] = "parts"
@@ -82,7 +83,7 @@ class GeminiGrammar(Grammar):
             or not THOUGHT_KEYS.isdisjoint(fields)
         ):
             message.faults = (Fault("role_invalid"),)
-        parts = fields.get("parts")  # one alone need not be in a list
+        parts = fields.get("parts")  # a single part need not be in a list
         for n, each in enumerate(
             [parts] if is_map(parts) or isinstance(parts, str) else as_list(parts)
         ):
@@ -118,7 +119,7 @@ class GeminiGrammar(Grammar):
             yield history.violation("prefill_unsupported", history.messages[-1])
 
     def empty_fault(self, message: Message, *, last: bool) -> str | None:
-        """Return "message_empty" if all parts are white space or unsigned thoughts; else None."""
+        """Return "message_empty" if all parts are blank or unsigned thoughts, or None."""
         says = any(
             not part.blank and (part.kind is not Kind.THINKING or part.signed)
             for part in message.parts
@@ -126,9 +127,11 @@ class GeminiGrammar(Grammar):
         return None if says or message.faults else "message_empty"
 
     def must_merge(self, first: Message, second: Message, context: HistoryContext) -> bool:
-        """Whether to merge: neighbours are valid, as the SDK's chats have one content per chunk.
+        """Whether to merge two adjacent contents of one role.
 
-        Except contents with calls, whose responses must follow at once, and those a repair changed.
+        They are valid, because the SDK's chats have one content for each chunk. But a content with
+        calls must be merged, because the responses must follow the calls at once, and so must those
+        that a repair has changed.
         """
         if first.role != second.role:
             return False
@@ -137,14 +140,14 @@ class GeminiGrammar(Grammar):
         return context.strict or changed or calls
 
     def orphan_code(self, messages: list[Message], at: int) -> str:
-        """Return "tool_result_surplus" right after calls, else "tool_result_orphan"."""
+        """Return "tool_result_surplus" directly after calls, or else "tool_result_orphan"."""
         called = at > 0 and messages[at - 1].role == "assistant" and messages[at - 1].has(Kind.CALL)
         return "tool_result_surplus" if called else "tool_result_orphan"
 
     def converted(self, native: Any) -> list[Any]:
         fields = as_map({"parts": [{"text": native}]} if isinstance(native, str) else native)
         role = "model" if fields.get("role") in ("assistant", "ai") else "user"
-        if "content" in fields and "parts" not in fields:  # a message of another dialect: its texts
+        if "content" in fields and "parts" not in fields:  # another dialect: keep only the texts
             blocks = as_list(content := fields["content"]) or [content]
             texts = [each for each in blocks if not is_thought(each)]
             fields = {"parts": [{"text": text_of([t] if is_map(t) else t)} for t in texts]}
@@ -197,7 +200,7 @@ class GeminiGrammar(Grammar):
             repair.end_with_user("prefill_unsupported")
 
     def joined_text(self, first: Part, second: Part, join: JoinTexts) -> Part | None:
-        """Join two plain texts; None if either has a signature or other fields."""
+        """Join two plain texts. None: one of them has a signature or other fields."""
         if set(first.native) != {"text"} or set(second.native) != {"text"}:
             return None
         text = join(first.text, second.text)
@@ -214,7 +217,7 @@ def _get(fields: Mapping[str, Any], *keys: str) -> Any:
 def _read_part(index: int, n: int, native: Any) -> Part:
     fields = as_map(native)
     part = Part(Kind.OTHER, native, index, f".parts[{n}]")
-    if "type" in fields and is_thought(fields):  # of another format: Gemini marks it with `thought`
+    if "type" in fields and is_thought(fields):  # it has another format: Gemini uses `thought`
         part.faults = (Fault("block_invalid"),)
         return part
     call, response = as_map(_get(fields, *_CALL_KEYS)), as_map(_get(fields, *_RESPONSE_KEYS))
@@ -263,10 +266,10 @@ def _ends_wrong(history: History) -> bool:
 
 
 def _unsigned_calls(history: History) -> list[Part]:
-    """Return the first call of each step of the open loop if it lacks Gemini 3's signature.
+    """Return the first call of each step of the open tool loop that lacks Gemini 3's signature.
 
-    The loop, which Google calls the current turn, begins after the last message of the user that
-    has no function response: one with a response *and* text still belongs to the loop before it.
+    The loop, which Google calls the current turn, begins after the last user message without a
+    function response. A user message with a response and a text belongs to the loop before it.
     """
     if not _SIGNS_CALLS.search(history.context.model.lower()):
         return []
@@ -288,7 +291,7 @@ def _model(parts: Iterable[Any], waiting: list[str]) -> bool:
     for part in parts:
         if len(part) > 1:
             if part.get("thought") is True and len(part) == 2 and part["text"]:
-                continue  # unsigned thinking counts as nothing, and is no fault
+                continue  # unsigned thinking is valid, but it is not content
             if len(part) > 2 or not _SIGNATURE.match(part["thoughtSignature"]):
                 return False
         if "text" in part:
@@ -328,7 +331,10 @@ def _user(parts: Iterable[Any], waiting: list[str]) -> bool:
 
 
 def _loop_signed(contents: list[Any], context: HistoryContext) -> bool:
-    """Whether the first calls in an open tool loop are signed; true for models before Gemini 3."""
+    """Whether the first call of each step of the open tool loop is signed, if the model signs.
+
+    Models before Gemini 3 do not.
+    """
     if not context.model or "gemini-2" in context.model:
         return True
     for content in reversed(contents):

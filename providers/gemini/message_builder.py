@@ -1,7 +1,7 @@
-"""The `MessageBuilder` for Gemini: adds tokens, answers as arrays, and positions to shift.
+"""The `MessageBuilder` for Gemini, with continuation tokens, answers as arrays, and positions.
 
-Without `alt=sse` a stream comes as one JSON array of responses. Each element is read like an event
-as soon as its last brace has come; brackets and commas between elements are sent together with the
+Without `alt=sse` a stream is one JSON array of responses. Each element is read like an event when
+its last brace has arrived. Brackets and commas between elements are delivered together with the
 element after them.
 """
 
@@ -40,9 +40,9 @@ class GeminiMessageBuilder(MessageBuilder):
         super().__init__(codec, policy)
         self._gemini = codec
         self._mixed = False
-        """Whether the turn has text of a recovery, so that no token covers all of it."""
+        """Whether the turn has text of a recovery. Then no token covers all text of the turn."""
         self._hopped = 0
-        """Characters of the segment's text that came from earlier hops."""
+        """The number of characters of the segment's text that are from earlier hops."""
         self._beside: list[Json] = []
 
     def first(self, head: Head, replay: ReplayBuffer) -> Feed:
@@ -52,7 +52,7 @@ class GeminiMessageBuilder(MessageBuilder):
 
         def look(chunk: bytes) -> bytes:
             if self._first is None and _OPENING.match(replay.raw) is not None:
-                # The body is an array: its elements are passed on like events.
+                # The body is an array, so its elements pass through like events.
                 self._gemini.array = True
                 self._first = FirstArray(self._codec, replay, Gate(self._policy))
             return feed(chunk) if self._first is None else self._first.feed(chunk)
@@ -66,7 +66,7 @@ class GeminiMessageBuilder(MessageBuilder):
         return super().begin(plan, head)
 
     def broken(self, error: Json, shape: Shape) -> bytes:
-        """In an array of responses, an error is the last element."""
+        """Return an error as the last element if the answer is an array of responses."""
         if not self._gemini.array:
             return super().broken(error, shape)
         begun = self._replay.sent > 0 or bool(self._client.blocks)
@@ -82,7 +82,7 @@ class GeminiMessageBuilder(MessageBuilder):
 
     def _read_body(self, raw: bytes | bytearray) -> None:
         if chunks := as_list(loads(raw)):
-            # This attempt's body is an array, whatever form the caller's own answer has.
+            # This attempt's body is an array. The caller's answer may have another form.
             reader = GeminiReader(self._gemini.limit, self._gemini.tools)
             self._attempt.see(reader.body(chunks, whole=False))
         else:
@@ -118,11 +118,11 @@ _DEEPER, _QUOTE = frozenset(b"{["), b'"'[0]
 
 
 class Elements:
-    """Finds the objects in an array whose bytes are still arriving; it reads each byte once."""
+    """Finds the objects in an array while its bytes arrive. It reads each byte once."""
 
     def __init__(self, raw: bytearray) -> None:
         self.closed = False
-        """Whether the array's closing bracket has come."""
+        """Whether the array's closing bracket has arrived."""
         self._raw = raw
         self._at = self._start = self._depth = 0
         self._quoted = False
@@ -134,7 +134,7 @@ class Elements:
             passed = (_INSIDE if self._quoted else _OUTSIDE).match(self._raw, self._at)
             at = self._at = passed.end() if passed is not None else self._at
             if at == len(self._raw) or (self._quoted and self._raw[at] != _QUOTE):
-                break  # no quote, so the match stopped at an escape of which half has come
+                break  # the match stopped at an escape sequence that is still incomplete
             self._at += 1
             if self._raw[at] == _QUOTE:
                 self._quoted = not self._quoted
@@ -150,7 +150,7 @@ class Elements:
 
 
 class FirstArray(FirstStream):
-    """The caller's own attempt as an array."""
+    """The first attempt, if its body is an array."""
 
     def __init__(self, codec: WireCodec, replay: ReplayBuffer, gate: Gate) -> None:
         super().__init__(codec, replay, gate)
@@ -160,13 +160,15 @@ class FirstArray(FirstStream):
         try:
             shown = self._read(self._elements.more())
         except Enough as enough:
-            shown = enough.show  # keep reading: an answer that passes needs its last bracket
+            if self._gate.runs_away:
+                raise
+            shown = enough.show  # read on, because an answer that passes needs its last bracket
         if self._elements.closed:
             self._seen = len(self._replay.raw)
         return shown
 
     def result_by_labels(self) -> AttemptResult | None:
-        """Return `None` before the last bracket: the array is no JSON, its end must be written."""
+        """Return `None` before the last bracket: the array is not valid JSON without an end."""
         return super().result_by_labels() if self._elements.closed else None
 
     @staticmethod

@@ -1,7 +1,7 @@
-"""The parts of a Gemini answer: converts them into blocks, and blocks into parts.
+"""Converts the parts of a Gemini answer to blocks, and blocks to parts.
 
-A part with a signature, or with any field besides its text, is kept as it came (as `part` in the
-block's start). All other parts are plain text, visible or thought.
+A part with a signature, or with any field besides its text, is kept unchanged, as `part` in the
+block's start. All other parts are plain text, which is visible or a thought.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from continuation.wire.blocks import TEXT, THINKING, TOOL_CALL, Block
 from continuation.wire.json_values import as_int, as_json, as_list, as_text, dumps, loads
 
 SIGNATURE = "signature"
-"""Kind of a part with a signature and no text: an empty text, or only the signature."""
+"""The kind of a part with a signature and without a text, or with an empty text."""
 RESULTS = {"executableCode": "codeExecutionResult", "toolCall": "toolResponse"}
-"""Kinds of calls that the provider runs itself, and the kind of their result."""
+"""The kinds of calls that the provider runs itself -> the kind of their result."""
 IMAGE = "inlineData"
-"""Kind of an image drawn by code that the provider ran; a chat sends it back as it came."""
+"""The kind of an image drawn by code that the provider ran. A chat sends it back unchanged."""
 KNOWN = frozenset({TEXT, TOOL_CALL, SIGNATURE, IMAGE, *RESULTS, *RESULTS.values()}) | THINKING
 _BESIDE = frozenset({"thought", "thoughtSignature", "partMetadata"})
 _THOUGHT = "thinking"
@@ -38,12 +38,12 @@ def kind_of(part: Json) -> str:
 
 
 def plain(part: Json) -> bool:
-    """Whether a part holds only text, to which other text can be joined."""
+    """Whether a part is only text, so that other text can be joined to it."""
     return isinstance(part.get("text"), str) and part.keys() <= {"text", "thought"}
 
 
 def block_of(part: Json) -> Json:
-    """Return the start of a part's block; plain text is not in it, but follows as deltas."""
+    """Return the start of a part's block. Plain text is not in the start, but in its deltas."""
     kind = kind_of(part)
     if plain(part):
         return {"type": kind, "text": ""} if kind == TEXT else {"type": kind}
@@ -70,15 +70,16 @@ _NAME = re.compile(r"[^\W\d]\w*")
 
 
 def put_together(call: Block) -> tuple[Json, bool] | None:
-    """Return arguments that came in pieces, and whether the last one stops inside a string.
+    """Join arguments that arrived in pieces; return them, and whether a string is still open.
 
-    The member that a piece added to is the last one. `None`: a piece is of an unknown kind.
+    The last member is the one to which the last piece was added. `None`: a piece has an unknown
+    form.
     """
     whole: Any = loads(dumps(call.start.get("input") or {}))
     before: object = None
     """The path of the string that the next piece may continue; `None`: no string is open."""
     steps, text = list[str | int](), list[str]()
-    """The path of the last value, and the pieces that continue it: joined once, at its end."""
+    """The path of the last value, and the pieces that continue it. They are joined at its end."""
     for delta in call.deltas:
         function_call = as_json(as_json(delta.get("part")).get("functionCall"))
         for piece in map(as_json, as_list(function_call.get("partialArgs"))):
@@ -118,7 +119,7 @@ def _append(node: Any, steps: Sequence[str | int], text: Sequence[str]) -> None:
 
 
 def _put(node: Any, steps: Sequence[str | int], value: Any) -> bool:
-    """Set the value at the path `steps`; `False`: there can be no such path."""
+    """Set the value at the path `steps`; return `False` if such a path is impossible."""
     for step, more in zip(steps, (*steps[1:], None), strict=True):
         empty: Any = value if more is None else [] if isinstance(more, int) else {}
         if isinstance(node, list) and isinstance(step, int) and step in {len(node) - 1, len(node)}:
@@ -134,7 +135,7 @@ def _put(node: Any, steps: Sequence[str | int], value: Any) -> bool:
 
 
 def pieces(whole: Any, had: Any, path: str = "$") -> Iterator[Json]:
-    """Yield `partialArgs` pieces for what the arguments `whole` have and `had` does not."""
+    """Yield `partialArgs` pieces for the part of the arguments `whole` that `had` lacks."""
     if isinstance(whole, (dict, list)):
         known = dict(_items(had))
         for key, value in _items(whole):
@@ -154,7 +155,7 @@ def _items(node: object) -> Iterable[tuple[str | int, Any]]:
 
 
 def joined(parts: Iterable[Json]) -> list[Json]:
-    """Return the parts with adjacent plain texts of one kind joined and empty ones left out."""
+    """Join adjacent plain texts of one kind, and drop empty texts."""
     found: list[Json] = []
     for part in parts:
         last = found[-1] if found else {}
@@ -169,14 +170,14 @@ def joined(parts: Iterable[Json]) -> list[Json]:
 
 
 def merged(blocks: Sequence[Block]) -> list[Json]:
-    """Return an answer's blocks as joined parts, without calls of which nothing arrived."""
+    """Return an answer's blocks as joined parts, without calls for which nothing arrived."""
     return joined(part_of(b) for b in blocks if b.kind != TOOL_CALL or "part" in b.start)
 
 
 def spoken(parts: Iterable[Json]) -> list[Json]:
-    """Return the parts of an answer that a later request may contain if no call has been run.
+    """Return the parts of an answer that a later request may have if no call was run.
 
-    Thoughts need a signature: without one they are a summary, not a part of the model's message.
+    Thoughts without a signature are dropped: they are a summary, not a part of the message.
     """
     kept = joined(
         part
@@ -188,16 +189,17 @@ def spoken(parts: Iterable[Json]) -> list[Json]:
 
 # --- a candidate's fields beside its content -----------------------------------------------------
 #
-# Grounding, citations and ratings of several attempts are merged into one. Their positions refer to
-# one attempt's own text and lists. In the merged answer that text follows earlier attempts' text.
+# Grounding, citations and ratings of several attempts are merged. Their positions refer to the text
+# and lists of one attempt. In the merged answer that text follows the text of earlier attempts.
 
 Place = tuple[int, int]
-"""Number of a part, and a count of bytes in its text."""
+"""The number of a part, and a count of bytes in its text."""
 
 
 class Shift:
-    """Moves an attempt's positions from `own`, its parts, to `turn`, the parts of the turn so far.
+    """Moves the positions in an attempt's fields to the merged answer.
 
+    `own`: the attempt's parts. `turn`: the parts of the turn so far, including the attempt's.
     `before`: the candidates' fields of earlier attempts. The attempt's text ends where the turn's
     text ends, so its parts are counted from the end.
     """
@@ -206,10 +208,10 @@ class Shift:
         self._own, self._turn = _texts(own), _texts(turn)
         grounding = (as_json(item.get("groundingMetadata")) for item in before)
         self._chunks = sum(len(as_list(meta.get("groundingChunks"))) for meta in grounding)
-        """How many grounding chunks earlier attempts have."""
+        """The number of grounding chunks of earlier attempts."""
         before_it = sum(size for _, size in self._turn) - sum(size for _, size in self._own)
         self._bytes = max(0, before_it)
-        """Bytes of visible text in the turn before the attempt's own."""
+        """The bytes of visible text in the turn before the attempt's text."""
 
     def _place(self, part: int) -> Place:
         """Return a part's number in the merged answer, and the bytes before its text there."""
@@ -248,7 +250,10 @@ class Shift:
 
 
 def gathered(items: Iterable[Json]) -> Json:
-    """Merge several candidates' fields: lists are joined; for others, and each rating, the last."""
+    """Merge the fields of several candidates.
+
+    Lists are joined. Of other values, and of the ratings of one category, the last one is kept.
+    """
     found: Json = {}
     for key, value in ((key, value) for item in items for key, value in item.items()):
         before = found.get(key)
@@ -265,7 +270,7 @@ def gathered(items: Iterable[Json]) -> Json:
 
 
 def _span(item: Json, size: int) -> Json:
-    """Return a span moved by `size` bytes; a `startIndex` of 0 is absent on the wire."""
+    """Return a span moved by `size` bytes. If `startIndex` is 0, the wire does not have it."""
     if not size or "endIndex" not in item:
         return item
     start, end = (as_int(item.get(key)) or 0 for key in ("startIndex", "endIndex"))

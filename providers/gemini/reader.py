@@ -1,8 +1,8 @@
 """Reads a Gemini answer as block events, chunk by chunk.
 
-Each chunk is a whole response. Its usage is the running total of the attempt; the candidate's other
-fields (grounding, citations, ratings) are collected for the end. Only the first candidate is read:
-requests for several are not healed.
+Each chunk is a complete response. Its usage is the total of the attempt so far. The candidate's
+other fields (grounding, citations, ratings) are collected for the end. Only the first candidate is
+read, because requests for several candidates are passed through unchanged.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _MALFORMED = "MALFORMED_FUNCTION_CALL"
 _UNSAID = frozenset({"", "FINISH_REASON_UNSPECIFIED"})
 _UNNAMED = "a function"
 _UNSET = 8_192
-"""Tokens: the lowest documented limit for a request that sets none."""
+"""The lowest documented limit in tokens for a request that sets none."""
 _HOP = 65_536
-"""Tokens: the largest output of one attempt, whatever its limit."""
+"""The most output tokens of one attempt, whatever its limit."""
 _OF_ANSWER = frozenset({"content", "finishReason", "index", "continuationToken", "finishMessage"})
 _COUNTS = "usageMetadata"
 _OF_CHUNK = frozenset({"candidates", _COUNTS, "promptFeedback"})
@@ -42,7 +42,7 @@ _OF_CHUNK = frozenset({"candidates", _COUNTS, "promptFeedback"})
 class GeminiReader(PlainReader):
     """Reads one attempt.
 
-    `limit`: the output limit of its request, in tokens; `None`: none. `tools`: what it declares.
+    `limit`: the output limit of its request in tokens; `None`: none. `tools`: the request's tools.
     """
 
     def __init__(self, limit: int | None, tools: object = None) -> None:
@@ -53,18 +53,18 @@ class GeminiReader(PlainReader):
         self._begun = False
         self._open: tuple[int, str] | None = None
         self._pieces: list[Json] | None = None
-        """The parts of the open call, whose arguments come in pieces; `None`: no such call."""
+        """The parts of an open call with arguments in pieces; `None`: no such call is open."""
         self._usage: Json = {}
         self._beside: list[Json] = []
         self._finished = False
         self._chatty = False
-        """Whether the server sends STOP with each text, as servers of 2024 did."""
+        """Whether the server sends STOP with each text, as servers did in 2024."""
         self._cut = False
-        """Whether MAX_TOKENS has come, and no more text since."""
+        """Whether MAX_TOKENS has arrived, and no text after it."""
         self._bare = False
         """Whether the last chunk had no candidate."""
         self._token: str | None = None
-        """The token that continues after all content so far; `None`: content came after it."""
+        """The token that continues after all content so far; `None`: content arrived after it."""
         self._plain = PlainEvents(_string, {_COUNTS: COUNTS})
 
     def events(self, frame: _sse.Frame) -> Sequence[Json]:
@@ -76,7 +76,7 @@ class GeminiReader(PlainReader):
         return events
 
     def _count_plain(self) -> None:
-        """Take the usage of the last chunk that was matched without parsing, if there is one."""
+        """Read the usage of the last chunk that was matched without parsing, if there is one."""
         if counts := self._plain.beside(_COUNTS):
             self._usage = as_json(loads(counts))
 
@@ -85,7 +85,7 @@ class GeminiReader(PlainReader):
         return list(self._end_of_bytes())
 
     def body(self, chunks: Sequence[object], *, whole: bool) -> Iterator[Json]:
-        """Yield the events of a body's chunks; `whole`: it is complete even without a reason."""
+        """Yield the events of a body's chunks. `whole`: it is complete even without a reason."""
         for chunk in chunks:
             yield from self._tell(chunk)
         yield from self._end_of_bytes(whole=whole)
@@ -133,18 +133,18 @@ class GeminiReader(PlainReader):
         reason = as_text(candidate.get("finishReason"))
         self._cut = self._cut and not events
         if self._cut and reason == _ENDS:
-            reason = LENGTH  # a server in between sends its own STOP for the same end
+            reason = LENGTH  # a proxy sends its own STOP for the same end
         self._chatty = self._chatty or bool(self._finished and events)
         ends = [] if reason in _UNSAID else list(self._finish(reason, candidate))
-        # The last event of a chunk decides whether the chunk is held until the end.
+        # The last event of a chunk decides whether the chunk is buffered until the end.
         flows = self._chatty and reason == _ENDS
         yield from (*ends, *events) if flows else (*events, *ends)
         if not (events or ends):
-            # A chunk with counts only: held until text follows, since a chat takes a chunk without
-            # content for a failed turn.
+            # The chunk has only counts. It is buffered until text follows, because the SDK's chat
+            # treats a chunk without content as a failed turn.
             yield _blocks.closing(None, self._usage)
         if token and (self._finished or not ends):
-            # A checkpoint: a stream that is dropped after it is continued from there.
+            # A stream that is dropped after this token is continued from here.
             yield _blocks.closing(None, token=token)
 
     # --- parts ---------------------------------------------------------------------------------
@@ -152,9 +152,9 @@ class GeminiReader(PlainReader):
     def _part(self, part: Json) -> Iterator[Json]:
         kind = kind_of(part)
         call = as_json(part["functionCall"]) if kind == TOOL_CALL else {}
-        pieces = None if call.get("name") else self._pieces  # only a call's first piece has a name
+        pieces = None if call.get("name") else self._pieces  # only the first piece has a name
         if call.get("willContinue") or (kind == TOOL_CALL and pieces is not None):
-            # A call whose arguments come in pieces (Vertex).
+            # The arguments of the call arrive in pieces (Vertex).
             if pieces is not None:
                 pieces.append(part)
                 yield _blocks.delta(self._count, "part_delta", part=part)
@@ -174,10 +174,10 @@ class GeminiReader(PlainReader):
             yield _blocks.delta(self._count, f"{key}_delta", **{key: text})
 
     def _whole(self, part: Json, kind: str) -> Iterator[Json]:
-        """Yield the events of a part that is a block of its own."""
+        """Yield the events of a part that is one block."""
         yield from self._stop()
         traits = {"loose": kind in THINKING, "sealed": kind in {TEXT, SIGNATURE}}
-        # A signature may end any answer, so it does not show that a call before it is whole.
+        # A signature may end any answer, so it does not show that a call before it is complete.
         whole = kind != TOOL_CALL or self._is_whole([part])
         traits |= {"finished": whole and kind == TOOL_CALL, "mute": kind == SIGNATURE}
         yield self._start(block_of(part), args_verified=whole, parsed=not whole, **traits)
@@ -192,13 +192,13 @@ class GeminiReader(PlainReader):
         return _blocks.start(self._count, block, **traits)
 
     def _stop(self, *, whole: bool | None = None) -> Iterator[Json]:
-        """End the open block; a call whose last piece did not come (`whole=None`) gets no end."""
+        """End the open block. A call without its last piece (`whole=None`) gets no end."""
         if self._open is not None and (self._pieces is None or whole is not None):
             yield _blocks.stop(self._open[0], finished=whole is True)
         self._open = self._pieces = None
 
     def _is_whole(self, parts: list[Json]) -> bool:
-        """Whether its declaration proves that a call is whole; `parts`: all of it."""
+        """Whether its declaration proves that a call is complete. `parts`: all of its parts."""
         begun, *more = parts
         joined = put_together(Block(block_of(begun), [{"part": part} for part in more]))
         call = as_json(begun["functionCall"])
@@ -207,13 +207,13 @@ class GeminiReader(PlainReader):
     # --- the end -------------------------------------------------------------------------------
 
     def _finish(self, reason: str, candidate: Json) -> Iterator[Json]:
-        """Yield the events of a finish reason; the answer ends only with the end of the bytes.
+        """Yield the events of a finish reason. The answer ends only with the end of the bytes.
 
-        A last count or a signature may follow it, and some servers send it with each chunk.
+        A last count or a signature may follow the reason, and some servers send it with each chunk.
         """
         more: Json = {"finishMessage": candidate.get("finishMessage")}
         if reason == _MALFORMED and self._spent(self._limit or _UNSET):
-            # The model wrote a call up to the limit, and nothing of that call arrived.
+            # The model wrote a call until it reached the limit, and no part of the call arrived.
             yield from self._stop()
             yield self._start(
                 {"type": TOOL_CALL, "name": _UNNAMED, "input": {}}, args_verified=False
@@ -224,7 +224,7 @@ class GeminiReader(PlainReader):
         self._finished, self._cut = True, reason == LENGTH
 
     def _end_of_bytes(self, *, whole: bool = False) -> Iterator[Json]:
-        # An answer without a candidate that spent its limit: thinking can use up all of it.
+        # If the answer has no candidate but spent its limit, thinking has used all of it.
         used_up = output_of(self._usage) and self._spent(min(self._limit or 0, _HOP))
         if not self._finished and self._bare and used_up:
             yield _blocks.closing(LENGTH, self._usage, beside=self._beside)
@@ -234,12 +234,12 @@ class GeminiReader(PlainReader):
             yield ENDED
 
     def _spent(self, limit: int) -> bool:
-        """Whether nearly all of a limit (tokens) was spent; thinking stops a little before it."""
+        """Whether nearly all tokens of a limit were spent. Thinking stops shortly before it."""
         return (output_of(self._usage) or 0) >= limit - max(16, limit // 20)
 
 
 def output_of(usage: Json) -> int | None:
-    """Return all output tokens, thinking included; `None`: unknown. A count of 0 is not sent."""
+    """Return all output tokens, including thinking; `None`: unknown. A count of 0 is not sent."""
     counts = [as_int(usage.get(key)) for key in ("candidatesTokenCount", "thoughtsTokenCount")]
     known = [count for count in counts if count is not None]
     prompt, total = (as_int(usage.get(key)) for key in ("promptTokenCount", "totalTokenCount"))
@@ -249,7 +249,7 @@ def output_of(usage: Json) -> int | None:
 
 
 def _string(chunk: Json) -> object:
-    """Return the text of a decoded chunk; `None`: its candidate has fields to collect."""
+    """Return the text of a decoded chunk, or `None` if its candidate has fields to collect."""
     (candidate,) = as_list(chunk["candidates"])
     (part,) = as_list(as_json(candidate["content"])["parts"])
     return part["text"] if candidate.keys() <= _OF_ANSWER else None

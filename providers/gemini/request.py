@@ -38,12 +38,12 @@ _PATH = re.compile(
 _VERTEX = re.compile(r"/(?:publishers|endpoints)/")
 _GENERATION = re.compile(r"gemini-(\d+)")
 _HOP_MOST = 65_536
-"""Tokens: the largest output of one streamed request to a model that answers in hops."""
+"""The most output tokens of one streamed request to a model that answers in hops."""
 _UNARY_MOST = 32_768
-"""Tokens: the largest limit of one that is not streamed."""
+"""The largest limit in tokens of such a request that is not streamed."""
 _SCHEMAS = ("responseSchema", "responseJsonSchema", "responseFormat")
 _LEAST = 512
-"""Tokens; the smallest thinking budget that all models with budgets take."""
+"""The smallest thinking budget, in tokens, that all models with budgets accept."""
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
 
 _RANGE = re.compile(
@@ -55,9 +55,9 @@ _PREFILL = re.compile(r"ending with a model turn|last turn cannot be model|prefi
 
 
 class GenerateRequest(BaseRequest):
-    """One generateContent request of the caller's.
+    """One generateContent request of the caller.
 
-    `unbounded` stays `False`: the default limit may be 8,192, which no response reports.
+    `unbounded` is `False`, because the default limit may be 8,192, and no response reports it.
     """
 
     messages_key = "contents"
@@ -79,9 +79,9 @@ class GenerateRequest(BaseRequest):
         """Whether the model answers in hops, and input and output share one context window."""
         self.unary_ceiling = _UNARY_MOST if self._hops else None
         self.hop_ceiling = _HOP_MOST if self._hops else None
-        # Structured: JSON by a schema, or a forced call. An answer that began in an earlier request
-        # is treated alike: it can be requested again, but a recovery would need the text before it,
-        # which is not known here.
+        # A request is structured if it demands JSON by a schema or forces a call. A request with a
+        # continuation token counts as well: it can be resent, but a recovery would need the earlier
+        # text, which is not known here.
         calling = _Setting(_Setting(body, "toolConfig").value, "functionCallingConfig")
         self._shaped = as_text(self._config.get("responseMimeType")) not in {
             "",
@@ -93,7 +93,7 @@ class GenerateRequest(BaseRequest):
         """The body of the attempt that a token continues."""
 
     def untouched(self, policy: Policy) -> str | None:
-        """Return why this request must not be healed; `None`: it may be."""
+        """Return why this request is passed through unchanged; `None`: it is not."""
         count = as_int(self._config.get("candidateCount"))
         if count is not None and count > 1:
             return f"candidateCount {count}: several answers"
@@ -121,7 +121,7 @@ class GenerateRequest(BaseRequest):
         return self._config.get("stopSequences")
 
     def hinted(self, note: str) -> GenerateRequest | None:
-        """Add the schemas of the tools that the provider's `note` names, or of all."""
+        """Add the schemas of the tools that the provider's `note` names, or of all tools."""
         tools = dict(declared(self.body.get("tools")))
         meant = {name: tool for name, tool in tools.items() if name in note} or tools
         if not meant:
@@ -140,7 +140,7 @@ class GenerateRequest(BaseRequest):
         return GeminiMessageBuilder(self._codec, policy)
 
     def with_less_thinking(self) -> GenerateRequest | None:
-        """Lower the thinking level, or the budget of models before 3; `None`: it is low already."""
+        """Lower the thinking level, or the budget of models before 3; `None`: it is low."""
         config = _Setting(self._config.value, "thinkingConfig")
         level, budget = as_text(config.get("thinkingLevel")), as_int(config.get("thinkingBudget"))
         budgets = budget is not None or (self._generation or 3) < 3
@@ -152,21 +152,21 @@ class GenerateRequest(BaseRequest):
         return self._like({**self.body, self._config.name: lowered})
 
     def hop(self, answer: Turn, limit: int | None) -> Outgoing:
-        """Return the last request with the answer's token; the limit is that of all hops."""
+        """Return the last request with the answer's token. `limit` is for all hops together."""
         body = {**self._asked, "continuationToken": answer.token}
         body.pop("continuation_token", None)
         return self._send(body, limit)
 
     def refused(self, head: Head, body: bytes) -> ClassifiedError:
-        """Classify an error answer to a later attempt."""
+        """Classify an error response to a later attempt."""
         text, label = message_of(body), label_of(head.status, body)
         if head.status in _BUSY:
-            # The seconds of a `google.rpc.RetryInfo` in the body: there is no header for it.
+            # The wait is in a `google.rpc.RetryInfo` in the body, because there is no header.
             delay = _DELAY.search(body)
             wait = float(delay[1]) if delay else None
             return ClassifiedError(ErrorKind.RETRYABLE, label, wait=wait)
         if found := _RANGE.search(text):
-            # With a shared window the range ends at what this prompt leaves of the window.
+            # If the window is shared, the range ends at the tokens that this prompt leaves free.
             refusal = ErrorKind.CONTEXT_OVERFLOW if self._hops else ErrorKind.CEILING
             return ClassifiedError(refusal, label, int(found[1]) - 1)
         if _PREFILL.search(text):
@@ -174,7 +174,7 @@ class GenerateRequest(BaseRequest):
         return ClassifiedError(ErrorKind.FINAL, label)
 
     def lookup(self) -> Outgoing | None:
-        """Return `GET .../models/{id}`; `None`: Vertex, which reports no limits there."""
+        """Return `GET .../models/{id}`, or `None` for Vertex, which reports no limits there."""
         if _VERTEX.search(self._request.path) or not segment(self.model):
             return None
         return Outgoing(
@@ -182,7 +182,7 @@ class GenerateRequest(BaseRequest):
         )
 
     def looked_up(self, body: bytes) -> int | None:
-        """Return the ceiling, in tokens; `None`: unknown, or it may be that of one hop."""
+        """Return the ceiling in tokens. `None`: unknown, or the number may be for one hop."""
         limit = super().looked_up(body)
         return None if limit is not None and self._hops and limit <= _HOP_MOST else limit
 
@@ -192,7 +192,7 @@ class GenerateRequest(BaseRequest):
         return GenerateRequest(self._request, body, self._codec)
 
     def _add_user(self, messages: list[Any], text: str) -> None:
-        """Add a message, not a system instruction: that is refused together with cached content."""
+        """Append a message. A system instruction is refused together with cached content."""
         alternate(messages, "user", "parts", [{"text": text}])
 
     def _add_model(self, messages: list[Any], content: list[Json]) -> None:
@@ -201,7 +201,7 @@ class GenerateRequest(BaseRequest):
     def _send(self, body: Json, limit: int | None) -> Outgoing:
         self._asked = body
         body = self._limited(body, limit)
-        if not self.streamed:  # the caller's body needs each call in one piece
+        if not self.streamed:  # in a body, each call must be one part
             tools_of = _Setting(body, "toolConfig")
             calling = _Setting(tools_of.value, "functionCallingConfig")
             if calling.get("streamFunctionCallArguments"):
@@ -214,7 +214,7 @@ class GenerateRequest(BaseRequest):
         )
 
     def _for_recovery(self, body: Json, answer: Turn) -> Json:
-        """Drop the output constraint, since the rest of a document is not a valid document."""
+        """Drop the output constraint, because the rest of a document is not a valid document."""
         config = _Setting(body, "generationConfig")
         for key in ("responseMimeType", *_SCHEMAS) if self._shaped else ():
             config = _Setting({**body, config.name: config.without(key)}, "generationConfig")
@@ -255,7 +255,7 @@ class GenerateRequest(BaseRequest):
 
 
 class _Setting:
-    """One object in a request; its keys may be in camelCase or snake_case, as the server allows."""
+    """One object in a request. Its keys may be in camelCase or snake_case, as the server allows."""
 
     def __init__(self, body: Json, name: str) -> None:
         self.body = body
@@ -299,7 +299,7 @@ class Gemini(Dialect):
         return DRIVER
 
     def keep_alive(self, opening: bytes) -> bytes:
-        """Return a chunk with an empty text: a comment breaks readers that expect JSON."""
+        """Return a chunk with an empty text. A comment would break readers that expect JSON."""
         first = sse.first_json(opening)
         content: Json = {"parts": [{"text": ""}], "role": "model"}
         chunk: Json = {"candidates": [{"content": content, "index": 0}]}

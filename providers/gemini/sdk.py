@@ -1,4 +1,4 @@
-"""generateContent as Google's SDK speaks it."""
+"""How commands call a model in the generateContent format, through Google's SDK."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _gemini(client: Any, prompt: Prompt, on_delta: OnDelta) -> End:
 
 
 def _make(module: ModuleType, name: str, base_url: str | None, options: Mapping[str, Any]) -> Any:
-    """Make a client: the base URL and the HTTP client are in its `http_options`."""
+    """Make a client. The base URL and the HTTP client are in its `http_options`."""
     rest = dict(options)
     http = {**rest.pop("http_options", {}), **({"base_url": base_url} if base_url else {})}
     return getattr(module, name)(http_options=http or None, **rest)

@@ -20,7 +20,7 @@ _STATUSES = {
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
-"""HTTP status -> the name that Google's APIs give the error (google.rpc.Code)."""
+"""The HTTP status -> the name of the error in Google's APIs (google.rpc.Code)."""
 _CONFIG = "generationConfig"
 
 
@@ -39,7 +39,7 @@ class GeminiShape(Shape):
     key_header, telemetry = b"x-goog-api-key", "gcp.gemini"
 
     def resembles(self, body: Mapping[str, Any]) -> int:
-        """Surer than any other: no other format has `contents`."""
+        """Return more than any other format, because no other has `contents`."""
         return 6 * super().resembles(body)
 
     def options(self, body: Json) -> Json:
@@ -71,9 +71,9 @@ class GeminiShape(Shape):
         return "".join(as_text(part.get("text")) for part in parts if not part.get("thought"))
 
     def normalized(self, value: object, key: str) -> object:
-        """Write signatures in one alphabet of base64, and adjacent texts as one.
+        """Write signatures in the standard alphabet of base64, and join adjacent texts.
 
-        The SDK keeps each chunk of a stream as a part.
+        The SDK stores each chunk of a stream as a part.
         """
         if key == "thoughtSignature" and isinstance(value, str):
             return value.replace("-", "+").replace("_", "/")
@@ -111,7 +111,7 @@ class GeminiShape(Shape):
         return hasattr(getattr(client, "models", None), "generate_content")
 
     def sdk_arguments(self, client: Any, request: dict[str, Any]) -> dict[str, Any]:
-        """Put the fields of a request's JSON into `config`, where the SDK has them."""
+        """Move the fields of a request's JSON into `config`, where the SDK expects them."""
         if "config" in request:
             return request
         rest = dict(request)
@@ -120,15 +120,16 @@ class GeminiShape(Shape):
         return {**rest, "config": {**others, **settings}}
 
     def joined_message(self, chunks: Sequence[Any]) -> Any:
-        """Join adjacent unsigned texts, and keep other parts as the objects that they are.
+        """Join adjacent unsigned texts, and keep other parts as the same objects.
 
-        There is no seam to decide: the attempts were joined before the chunks came.
+        No seam is decided here: the attempts were joined before the SDK made the chunks.
         """
         parts = [part for content in chunks for part in content.parts or ()]
         dumped = [
             (part, part.model_dump(exclude_none=True)) for part in parts if part != type(part)()
         ]
-        # `joined` returns a part that it did not merge as the same object: its SDK part is reused.
+        # `joined` returns a part that it did not merge as the same object, so that its SDK part can
+        # be found and reused.
         given = {id(wire): part for part, wire in dumped}
         merged = [
             given.get(id(wire)) or type(parts[0])(**wire)

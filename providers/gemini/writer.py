@@ -1,6 +1,6 @@
-"""Writes a Gemini answer: as chunks, each a whole response, or as one body.
+"""Writes a Gemini answer as chunks, each a complete response, or as one body.
 
-Chunks are server-sent events, or the elements of an array.
+Chunks are server-sent events, or elements of an array.
 """
 
 from __future__ import annotations
@@ -16,19 +16,23 @@ from continuation.wire.json_values import as_json, as_list, as_text, dumps
 from continuation.wire.text_template import PlainWriter
 
 _NO_TEXT: Json = {"text": ""}
-"""Part of a chunk without content: a chat takes one without parts for a failed turn, drops it."""
+"""The part of a chunk without content. The SDK's chat treats a chunk without parts as a failed
+turn, and drops the turn."""
 
 
 class GeminiWriter(Writer):
-    """Writes one answer. Parts that are no plain text are held until text or the end follows.
+    """Writes one answer. Parts that are not plain text are buffered until text or the end follows.
 
-    So all calls come in one chunk, and the end of an answer with content has a part: a chat records
-    a content for each chunk, and the provider refuses calls in different contents when their
-    results are sent. An answer without content has no parts: Vertex would refuse an empty text.
+    So one chunk has all calls, because the SDK's chat records a content for each chunk, and the
+    provider refuses results of calls in different contents. The end of an answer with content has a
+    part. An answer without content has no parts, because Vertex would refuse an empty text.
     """
 
     def __init__(self, array: Callable[[], bool]) -> None:
-        """Set `array`: whether chunks are elements of an array; called for each chunk."""
+        """Make a writer. `array` returns whether chunks are elements of an array.
+
+        It is called for each chunk.
+        """
         self._array = array
         self._begun = False
         """Whether the array's opening bracket and an element have been written."""
@@ -38,13 +42,13 @@ class GeminiWriter(Writer):
         self._plain = PlainWriter()
 
     def open(self, message: Json) -> bytes:
-        self._message = message  # a part of each chunk
+        self._message = message  # each chunk contains its fields
         return b""
 
     def start(self, index: int, block: Block) -> bytes:
         if "part" in block.start:
             self._waiting.append(part_of(block))
-        # Written now, so that in an array an element precedes the bytes of `closing`.
+        # In an array, an element must precede the bytes of `closing`, so write one now.
         return self._content([_NO_TEXT]) if self._array() and not self._begun else b""
 
     def delta(self, index: int, block: Block, delta: Json) -> bytes:
@@ -58,7 +62,7 @@ class GeminiWriter(Writer):
             text = as_text(delta.get("text"))
             if self._waiting or not self._begun:
                 return self._flush({"text": text})
-            # Nothing is held, so the text needs only a chunk of its own.
+            # Nothing is buffered, so one chunk for the text is enough.
             return self._plain.write(None, text, lambda text, _: self._content([{"text": text}]))
         if kind == "thinking_delta":
             return self._flush({"text": delta.get("thinking"), "thought": True})
@@ -86,7 +90,7 @@ class GeminiWriter(Writer):
         return self._waiting or ([_NO_TEXT] if blocks else [])
 
     def _flush(self, *more: Json) -> bytes:
-        """Return a chunk with the held parts, then one chunk for each of `more`."""
+        """Return a chunk with the buffered parts, then one chunk for each of `more`."""
         waiting, self._waiting = self._waiting, []
         return b"".join(self._content(parts) for parts in (waiting, *([p] for p in more)) if parts)
 
@@ -108,17 +112,17 @@ class GeminiWriter(Writer):
         return {**response, **counts, **head}
 
     def _end(self, delta: Json, parts: list[Json]) -> Json:
-        """Return the response that ends the answer, with its reason and the candidates' fields."""
+        """Return the response that ends the answer, with its reason and the candidate's fields."""
         feedback, reason = as_json(delta.get("feedback")), as_text(delta.get("stop_reason"))
         if feedback and feedback.get("blockReason") == reason:
             return {"promptFeedback": feedback}
         token = ""
         if reason in {LENGTH, "CONTINUATION"}:
-            # After CONTINUATION the SDK would continue by the token, even if we had to stop.
+            # Do not write CONTINUATION: the SDK would continue by the token, though we had to stop.
             token = as_text(delta.get("token"))
             reason = as_text(delta.get("finishReason")) or LENGTH
         items = [as_json(item) for item in as_list(delta.get("beside"))]
-        # Without the fields that the caller has had already, in a chunk passed on as it came.
+        # Leave out the fields that the caller already got, in chunks that passed through unchanged.
         had = range(self._had + 1)
         new = (as_json(item.get("candidate")) for item in items if item.get("chunk") not in had)
         ending: Json = {

@@ -1,1 +1,1 @@
-"""OpenAI's Chat Completions, and the servers that speak it."""
+"""OpenAI's Chat Completions, and the servers with this format."""

@@ -1,7 +1,7 @@
-"""Chat Completions as block events, and block events as Chat Completions.
+"""Reads Chat Completions as block events, and writes block events as Chat Completions.
 
-Wire facts: API reference "Chat Completions",
-the types of openai 3.5x, and the fields that vendors add to them.
+Wire facts: API reference "Chat Completions", the types of openai 3.5x, and the fields that vendors
+add to them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from continuation.wire.json_values import as_json, as_list, parsed
 
 _STOPS = {
     **dict.fromkeys(("stop", "tool_calls", "function_call"), Stop.END),
-    # Words for a normal end of other servers and formats: Together, TGI, Cohere, Anthropic.
+    # Other servers' and formats' words for a normal end: Together, TGI, Cohere, Anthropic.
     **dict.fromkeys(("eos", "eos_token", "stop_sequence", "complete", "completed"), Stop.END),
     **dict.fromkeys(("end_turn", "tool_use", "tool_call"), Stop.END),
     "length": Stop.LENGTH,
-    # Gateways that pass on the word of another format.
+    # Some gateways pass on the stop reasons of other formats.
     "max_tokens": Stop.LENGTH,
     "max_output_tokens": Stop.LENGTH,
     "model_length": Stop.WINDOW,  # Mistral
@@ -34,6 +34,7 @@ _STOPS = {
     "content_filter": Stop.REFUSED,
     "sensitive": Stop.REFUSED,  # Zhipu
     "refusal": Stop.REFUSED,
+    "repetition": Stop.REPETITION,  # vLLM
     # The server stopped early: DeepSeek, SGLang, Zhipu, OpenRouter.
     "insufficient_system_resource": Stop.DROPPED,
     "aborted": Stop.DROPPED,
@@ -60,7 +61,11 @@ class ChatCodec(WireCodec):
     def __init__(
         self, profile: Profile, *, usage_asked: bool, asks: Callable[[], bool] = lambda: False
     ) -> None:
-        """Begin. `usage_asked`: by the caller; `asks`: whether the last request did by itself."""
+        """Make a codec.
+
+        `usage_asked`: whether the caller's request wants usage. `asks`: returns whether the last
+        request wants usage that the caller's does not.
+        """
         self._profile = profile
         self._usage_asked, self._asks = usage_asked, asks
 
@@ -74,7 +79,7 @@ class ChatCodec(WireCodec):
         return ChatWriter(usage_asked=self._usage_asked)
 
     def to_events(self, body: Json) -> Iterator[Json]:
-        """Yield the block events of a whole completion; none if it has no choices."""
+        """Yield the block events of a complete body; none if it has no choices."""
         choices = as_list(body.get("choices"))
         if not choices:
             return
@@ -98,18 +103,18 @@ class ChatCodec(WireCodec):
         return CHAT.write(native, usage) if native else native
 
     def wire(self, block: Block) -> Json:
-        """Return the block as an assistant message that holds it alone."""
+        """Return the block as an assistant message that has only this block."""
         return folded([block])
 
     def quick_body(self, body: bytes | bytearray) -> AttemptResult | None:
-        """Return `None` for calls too: servers label cut ones as ended (vLLM: `tool_calls`)."""
+        """Return `None` also for calls: servers label truncated ones as ended (vLLM does)."""
         reasons = {match[1] for match in _REASON.finditer(body)}
         if len(reasons) != 1 or _CALLS.search(body) is not None:
             return None
         return self.quick_result(body, (reasons.pop() or b"").decode() or None)
 
     def quick_calls(self, raw: bytearray, sketch: Segment) -> ToolCallState:
-        """Parse the calls, from the first one on: no stop reason proves them whole."""
+        """Parse the calls from the first one on: no stop reason proves that they are complete."""
         if not sketch.calls:
             return ToolCallState.NONE
         found = _CALLS.search(raw)
@@ -125,7 +130,7 @@ class ChatCodec(WireCodec):
 
 # --- a stream, unparsed ---------------------------------------------------------------------------
 #
-# Inside a JSON string a quote is escaped, so a key with bare quotes in the bytes is a real key.
+# Inside a JSON string a quote is escaped. So a key between unescaped quotes is a real key.
 
 _SPELLINGS = tuple(
     (
@@ -144,16 +149,16 @@ _NEVER = b"\0"
 _STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+')
 _ARGUMENTS = re.compile(rb'"arguments"\s*:\s*"((?:[^"\\]|\\.)*)"')
 _CALL = b"_call"
-"""A part of both `tool_calls` and `function_call`."""
+"""A common part of `tool_calls` and `function_call`."""
 _SAMPLES = 8
-"""How often a pattern is made from an answer's chunks; some servers send no two chunks alike."""
+"""The most patterns that are made from an answer's chunks. Some servers vary every chunk."""
 
 
 class ChatPath:
-    """Recognizes chunks that hold only text: a null reason, a text, and no piece of a call.
+    """Recognizes chunks with only text: a null reason, a text, and no piece of a call.
 
-    The chunks of an answer are alike. So the bytes before and after the text are taken from the
-    first chunk that was examined, and other chunks are compared with them.
+    The chunks of an answer are alike. So other chunks are compared with the bytes before and after
+    the text in the first chunk that was examined.
     """
 
     blank = b"\n\n"
@@ -166,16 +171,16 @@ class ChatPath:
         """Slices of a chunk: the bytes before its text, and the rest without the blank line."""
         self._samples = _SAMPLES
         self._called = False
-        """Whether a call has begun; then its other pieces are not examined."""
+        """Whether a call has begun. Then its other pieces are not examined."""
 
     def flows(self, chunk: bytes) -> bool:
-        # Hot: runs for each event of an uncut answer. Slices and `in` are cheaper than methods.
+        # This runs for each event of every answer. Slices and `in` are faster than methods.
         if chunk[self._before] == self._head and chunk[_END] == b"\n\n":
             rest = chunk[self._behind]
             if _LINE not in rest and _RETURN not in rest:  # one event
                 if rest.startswith(self._tail, rest.find(b'"')):
                     return True
-                text = _STRING.match(rest)  # the text has a quote, or more follows the tail
+                text = _STRING.match(rest)  # the text has a quote, or the tail is not at its end
                 return text is not None and rest.startswith(self._tail, text.end())
         return chunk.endswith(b"\n\n") and self._texts(chunk, 0, len(chunk))
 
@@ -184,7 +189,7 @@ class ChatPath:
             return self._texts(raw, start, end)
         if raw.find(_RETURN, start, end) >= 0:
             return False
-        # An event has two line feeds, and JSON holds no raw one.
+        # An event has two line feeds, and its JSON has none.
         lines = raw.count(_LINE, start, end)
         if 2 * self._nulls(raw, start, end) != lines:
             return False
@@ -198,7 +203,7 @@ class ChatPath:
         return not self._called and 2 * thoughts == lines
 
     def _texts(self, raw: bytes | bytearray, start: int, end: int) -> bool:
-        """Whether all of the whole events in `raw[start:end]` are text."""
+        """Whether all complete events in `raw[start:end]` are text."""
         if raw.find(_RETURN, start, end) >= 0 or _THOUGHT.search(raw, start, end) is not None:
             return False
         head, lines = self._head, raw.count(_LINE, start, end)
@@ -206,7 +211,7 @@ class ChatPath:
             self._tail, start, end
         ):
             return not _calls(raw, start, end)
-        # No pattern fits: count what each event of text must contain.
+        # No pattern matches, so count what each event of text must contain.
         count = raw.count(b"\n\n", start, end)
         if self._nulls(raw, start, end) != count or _calls(raw, start, end):
             return False
@@ -218,7 +223,7 @@ class ChatPath:
         return True
 
     def _nulls(self, raw: bytes | bytearray, start: int, end: int) -> int:
-        """Count null reasons, in the spelling (with a space or not) that this server uses."""
+        """Count null reasons in this server's spelling, which may have a space."""
         count = raw.count(self._null, start, end)
         if count:
             return count
@@ -234,7 +239,7 @@ class ChatPath:
         if not line.startswith(b"data:") or b"\n" in line or text is None:
             return
         null = line.find(self._null, text.end())
-        # If the reason comes before the text, it is part of the head, and no key may follow.
+        # If the reason is before the text, it is part of the head, and no key may follow the text.
         end = null + len(self._null) if null >= 0 else text.end() + 2
         if null < 0 and not line.startswith(b'"}', text.end()):
             return
@@ -243,11 +248,11 @@ class ChatPath:
 
 
 def _calls(raw: bytes | bytearray, start: int, end: int) -> bool:
-    """Whether there is a piece of a call; an empty list of calls, as some servers send, is none."""
+    """Whether there is a piece of a call. An empty list, which some servers send, is none."""
     return raw.find(_CALL, start, end) >= 0 and _CALLING.search(raw, start, end) is not None
 
 
 def _lone_call_whole(raw: bytearray, start: int) -> bool:
-    """Whether a stream's only call is proven whole by its argument text alone; `False`: unsure."""
+    """Whether its argument text proves that a stream's only call is complete; `False`: unsure."""
     pieces = b"".join(_ARGUMENTS.findall(raw, start)).decode("utf-8", "replace")
     return isinstance(parsed(str(parsed(f'"{pieces}"'))), dict)

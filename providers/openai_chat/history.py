@@ -1,7 +1,7 @@
-"""OpenAI Chat Completions, and what its compatible servers add to it.
+"""OpenAI Chat Completions: the histories that OpenAI and compatible servers accept.
 
-Sources: the error texts of OpenAI, DeepSeek, Moonshot, Mistral and Cerebras as public issues quote
-them. The vendor is known by the model's name, or from the policy.
+Sources: the error texts of OpenAI, DeepSeek, Moonshot, Mistral and Cerebras that public issues
+quote. The model's name or the policy shows the vendor.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _ROLES: Final[Mapping[str, Role]] = {
 _SYSTEM: Final = ("system", "developer")
 _PLAIN_ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
 _LONGEST_ID: Final = 40
-"""Characters: OpenAI's bound; other servers accept and make longer ids."""
+"""OpenAI's bound in characters. Other servers accept longer ids, and make them."""
 _MISTRAL_ID: Final = re.compile(r"[a-zA-Z0-9]{9}\Z")
 #: Models of DeepSeek and Moonshot that always reason.
 _THINKING_MODEL: Final = re.compile(r"reasoner|thinking|-r1\b", re.IGNORECASE)
@@ -59,6 +59,7 @@ class ChatGrammar(Grammar):
     """The grammar of `/v1/chat/completions`."""
 
     dialect: ClassVar[HistoryFormat] = HistoryFormat.OPENAI_CHAT
+    not_text: ClassVar[frozenset[str]] = frozenset({"image_url", "file_data"})
     has_vendors: ClassVar[bool] = True
     field: ClassVar[str] = "messages"
     rules: ClassVar[Mapping[str, str]] = texts(dialect)
@@ -169,7 +170,7 @@ class ChatGrammar(Grammar):
             yield history.violation("last_not_user", history.messages[-1])
 
     def must_merge(self, first: Message, second: Message, context: HistoryContext) -> bool:
-        """Whether to merge, which only `alternate` asks for: OpenAI accepts adjacent messages."""
+        """Whether to merge two messages of one role. OpenAI accepts them; see `alternate`."""
         if not context.alternate or first.role != second.role or first.has(Kind.CALL):
             return False
         return first.role in ("user", "assistant")
@@ -209,9 +210,9 @@ class ChatGrammar(Grammar):
     def converted(self, native: Any) -> list[Any]:
         """Convert strings, messages of unknown roles, and Anthropic's messages.
 
-        Results come first, then what the message says, with its calls and with the images of its
-        results, which have no place in them. Thinking is dropped: no other provider can take it
-        back.
+        The results come first. A message with the content, the calls and the images of the results
+        follows, because results cannot have images. Thinking is dropped, because no other provider
+        accepts it.
         """
         fields = {"role": "user", "content": native} if isinstance(native, str) else as_map(native)
         if not fields:
@@ -360,7 +361,10 @@ def _reasoning_needed(body: Body, context: HistoryContext, assistants: list[Mess
 
 
 def _systems(history: History) -> tuple[list[Message], list[Message]]:
-    """System messages at the beginning, and behind it: for a server that takes one alone."""
+    """Return the system messages at the beginning, and those after other messages.
+
+    Both are empty unless the policy says that the server accepts only one.
+    """
     if history.context.system_messages == "keep":
         return [], []
     asked = [m for m in history.messages if as_map(m.native).get("role") in _SYSTEM]
@@ -369,7 +373,7 @@ def _systems(history: History) -> tuple[list[Message], list[Message]]:
 
 
 def _users_after_tools(history: History) -> list[Message]:
-    """Return user messages right after results, if an assistant message must be between them."""
+    """Return user messages directly after results, if an assistant message must be between them."""
     if history.context.vendor != "mistral":
         return []
     pairs = itertools.pairwise(history.messages)

@@ -1,7 +1,7 @@
 """Reads Chat Completions as block events.
 
-A delta, or a whole message, may have text, reasoning, calls and a vendor's own fields at once; each
-kind becomes a block, and other fields go with the block that is open.
+A delta, or a message in a body, may have text, reasoning, calls and other fields of a vendor at
+once. Each of these kinds becomes a block. The vendor's other fields belong to the open block.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ ENVELOPE: Final = ("choices", "usage", "obfuscation")
 _ROLE = ("role", "refusal", "content", "tool_calls", "function_call")
 _STEADY = frozenset({"id", "object", "created", "model", "system_fingerprint", "service_tier"})
 _CALL = frozenset({"index", "id", "type", "function", "custom"})
-"""Fields of a call's piece that need no `call_delta`."""
+"""The fields of a call's piece that need no `call_delta`."""
 
 
 class ChatReader(PlainReader):
     """Reads chunks as block events."""
 
     def __init__(self, profile: Profile, *, unasked: bool = False) -> None:
-        """Begin. `unasked`: the caller's request does not ask for usage."""
+        """Make a reader. `unasked`: whether we did not request usage for ourselves."""
         self._unasked = unasked
         self._terminal = profile.terminal
         self._pieces = Pieces(profile)
@@ -69,20 +69,20 @@ class ChatReader(PlainReader):
 
     def _events_of(self, frame: _sse.Frame) -> Iterator[Json]:
         if frame.data.strip() == b"[DONE]":
-            # With neither a stop reason nor usage, [DONE] alone does not show that it is whole.
+            # [DONE] without a stop reason and usage does not show that the answer is complete.
             if self._ended or self._counted or self._terminal != "required":
                 yield from (*self._pieces.close(), _blocks.ENDED)
             return
         chunk = _sse.decoded(frame)
         if (error := chunk.get("error")) and frame.name in {"", "error"}:
-            given = as_json(error)  # an object with some servers, a string with others
+            given = as_json(error)  # some servers send an object, and others a string
             kind = str(given.get("type") or given.get("code") or "error")
             yield {"type": "error", "error": {**given, "type": kind, "lasting": lasting(given)}}
             return
         yield from self._chunk(chunk)
 
     def eof(self) -> Sequence[Json]:
-        """Return the end if a stop reason came, or if this server may send none (`terminal`)."""
+        """Return the end if a stop reason arrived, or if this server may send none (`terminal`)."""
         if self._ended or (self._terminal == "optional" and self._opened):
             return [*self._pieces.close(), _blocks.ENDED]
         return ()
@@ -103,17 +103,17 @@ class ChatReader(PlainReader):
             reason = self._ended or reason
         self._choices |= {as_key(as_json(one).get("index")) or 0 for one in choices}
         if reason and len(self._choices) > 1:
-            reason = "stop"  # several answers though the request asked for one: not continued
+            reason = "stop"  # there are several answers, though one was requested: do not continue
         usage = as_json(chunk.get("usage"))
         if chunk and not (choices or usage or self._opened):
-            yield {"type": "preface", "chunk": chunk}  # Azure's, of the prompt
+            yield {"type": "preface", "chunk": chunk}  # Azure's, about the prompt
         if usage:
             self._counted = True
-            if reason is None:  # before the text, so that the text is the chunk's last event
+            if reason is None:  # counts come first, so that the text is the chunk's last event
                 counted = {"counted": True} if self._unasked and not choices else {}
                 yield {"type": "message_delta", "delta": counted, "usage": usage}
         if choices:
-            last = reason is not None  # other fields of a chunk with a reason go with the reason
+            last = reason is not None  # other fields of a chunk with a reason belong to the reason
             first = as_json(choice.get("delta"))
             yield from self._pieces.take(first, *(() if last else (choice, chunk)))
         if reason is not None:
@@ -140,19 +140,19 @@ def _string(chunk: Json) -> object:
 
 
 def reason_of(choice: Json) -> str | None:
-    """Return a choice's stop reason; `None`: it has none, or "" or "null", as some servers send."""
+    """Return a choice's stop reason, or `None`. Some servers send "" or "null" for none."""
     reason = as_text(choice.get("finish_reason"))
     return reason if reason not in {"", "null"} else None
 
 
 def around(choice: Json) -> Json:
-    """Return the fields of a choice that are not the format's own."""
+    """Return the fields of a choice that the format does not define."""
     usual = {"index", "delta", "finish_reason"}
     return {k: v for k, v in choice.items() if k not in usual and v is not None}
 
 
 def beside(chunk: Json) -> Json:
-    """Return the fields of a chunk that are not the format's own."""
+    """Return the fields of a chunk that the format does not define."""
     usual = {*ENVELOPE, *_STEADY}
     return {k: v for k, v in chunk.items() if k not in usual and v is not None}
 
@@ -162,7 +162,7 @@ def beside(chunk: Json) -> Json:
 
 @dataclass(slots=True)
 class _Call:
-    """One call of the answer: its index, its block, and what has arrived of it."""
+    """One call of the answer: its index, its block, and its parts that have arrived."""
 
     index: object
     block: int
@@ -179,7 +179,7 @@ class _Call:
         return bool(name) and (name != self.name or self.whole)
 
     def names_on(self, name: str) -> bool:
-        """Whether `name`, in a piece without an id, is the next part of this call's name."""
+        """Whether `name`, in a piece without an id, continues this call's name."""
         return bool(self.ident) and not self.arguments and name not in {"", self.name}
 
     @property
@@ -190,33 +190,33 @@ class _Call:
 
 
 class Pieces:
-    """Splits deltas, and whole messages, into blocks."""
+    """Splits deltas, and the messages of bodies, into blocks."""
 
     def __init__(self, profile: Profile) -> None:
         self._reasoning = (*profile.reasoning, "reasoning_content", "reasoning")
         self._beside: dict[str, Json] = {"choice": {}, "chunk": {}}
-        """Fields of choices and chunks that are not the format's own, as last emitted."""
+        """The fields of choices and chunks that the format does not define, as last emitted."""
         self.due: dict[str, Json] = {"choice": {}, "chunk": {}}
-        """Those of them that changed since and are still to be emitted."""
+        """Those of these fields that have changed and must still be emitted."""
         self._where = ""
         """The name of the open block; `""`: none is open."""
         self._open = self._number = 0
         """The number of the open block, and the highest number so far."""
         self._calls: dict[object, _Call] = {}
-        """By index, or by id where a call has no index."""
+        """The calls by index, or by id if a call has no index."""
         self._last: _Call | None = None
         self._held: dict[object, list[Json]] = {}
-        """Pieces of parallel calls, by index, that came while the open call was not whole."""
+        """Pieces of parallel calls, by index, that arrived before the open call was complete."""
 
     def take(self, delta: Json, choice: Json = _NONE, chunk: Json = _NONE) -> Iterator[Json]:
-        """Yield the events of one delta, then the changed fields around it as a delta of their own.
+        """Yield the events of one delta, and then the changed fields around it as another delta.
 
-        They are separate because a text delta that is merged with others keeps only its text.
+        They are separate, because a text delta that is merged with others keeps only its text.
         """
         self.note(choice, chunk)
         yield from self._split(delta)
         due = {name: fields for name, fields in self.due.items() if fields}
-        if due and self._where not in {"", "thinking"}:  # thoughts are not all shown
+        if due and self._where not in {"", "thinking"}:  # thoughts may not be delivered
             yield _blocks.delta(self._open, "extra_delta", **due)
             for name, fields in due.items():
                 self._beside[name] |= fields
@@ -235,7 +235,7 @@ class Pieces:
             call.arguments.append(as_text(piece))
 
     def close(self) -> Iterator[Json]:
-        """Yield all held calls, and the end of the open block."""
+        """Yield all buffered calls, and the end of the open block."""
         while self._held:
             yield from self._next_held()
         yield from self._stop()
@@ -284,9 +284,9 @@ class Pieces:
                 yield _blocks.delta(self._open, "part_delta", native={"content": [item]})
 
     def _in_turn(self, item: Json) -> Iterator[Json]:
-        """Yield one call after the other, though some servers mix the pieces of parallel calls.
+        """Yield one call after the other. Some servers mix the pieces of parallel calls.
 
-        In most formats a block gets no more deltas once another block has begun.
+        In most formats a block gets no more deltas after another block has begun.
         """
         index = as_key(item.get("index"))
         if index in self._held:
@@ -309,7 +309,7 @@ class Pieces:
         return bool(call and self._where and call.block == self._open and not call.whole)
 
     def _call(self, item: Json) -> Iterator[Json]:
-        """Yield a piece of a call, which its index finds; some send none, or the same for all."""
+        """Yield a piece of a call, found by its index. Some servers send none, or one for all."""
         own = as_json(item.get("custom")) or as_json(item.get("function"))
         ident, name = as_text(item.get("id")), as_text(own.get("name"))
         index: object = as_key(item.get("index"))
@@ -345,14 +345,14 @@ class Pieces:
         yield from self._arguments(call, function.get("arguments"))
 
     def _arguments(self, call: _Call, piece: object) -> Iterator[Json]:
-        if isinstance(piece, dict):  # Ollama's own form, passed on by some gateways
+        if isinstance(piece, dict):  # Ollama's own form, which some gateways pass on
             piece = dumps(cast("Json", piece)).decode()
         if isinstance(piece, str) and piece:
             call.arguments.append(piece)
             yield _blocks.delta(call.block, "input_json_delta", partial_json=piece)
 
     def _in(self, where: str, start: dict[str, Any], **traits: bool) -> Iterator[Json]:
-        """Begin the block named `where`, after the end of the open one, unless it is open."""
+        """End the open block and begin the block named `where`, unless that is open."""
         if self._where == where:
             return
         yield from self._stop() if start["type"] == TOOL_CALL else self.close()

@@ -1,7 +1,7 @@
-"""OpenAI's Chat Completions (`POST .../chat/completions`) and the many servers that speak it.
+"""OpenAI's Chat Completions (`POST .../chat/completions`), and the many servers with this format.
 
-How servers differ is data (`vendors.toml`); the format itself is here. Wire facts: API reference
-"Chat Completions", and the behaviour of openai 3.5x.
+`vendors.toml` describes how servers differ. Wire facts: API reference "Chat Completions", and the
+behaviour of openai 3.5x.
 """
 
 from __future__ import annotations
@@ -31,22 +31,23 @@ _LOW = frozenset({"none", "minimal", "low"})
 
 
 class ChatRequest(OpenAIRequest):
-    """One Chat request of the caller's."""
+    """One Chat request of the caller."""
 
     def __init__(self, request: Request, body: Json) -> None:
         super().__init__(request, body)
         vendor = self._vendor
         self._added = False
-        """Whether the last request asks for usage that the caller did not ask for."""
+        """Whether the last request wants usage that the caller did not want."""
         self._guessed = False
-        """Whether a refusal may have been for that; then this turn no longer asks for it."""
-        # A limit that the server ignores does not count: it cut nothing, and cannot be raised.
+        """Whether this may have caused a refusal. Then this turn does not request usage again."""
+        # A limit that the server ignores does not count: it truncates nothing, and raising it is
+        # useless.
         read = (vendor.limit,) if vendor.limit_only else _LIMITS
         self._given = next((name for name in read if as_int(body.get(name)) is not None), None)
         self.limit = as_int(body[self._given]) if self._given else None
         kind = as_text(as_json(body.get("response_format")).get("type"))
         self._shaped = kind not in {"", "text"}
-        # A forced call is structured output that cannot be dropped: a model that has to call cannot
+        # A forced call is structured output that cannot be dropped: a model that must call cannot
         # continue its text. Only the same request with a higher limit helps.
         forced = any(_forced(body.get(key)) for key in ("tool_choice", "function_call"))
         self.structured = self._shaped or forced
@@ -54,7 +55,7 @@ class ChatRequest(OpenAIRequest):
         self.unbounded = self.limit is None and vendor.default_limit_is_ceiling
 
     def untouched(self, policy: Policy) -> str | None:
-        """Return why this request must not be healed; `None`: it may be."""
+        """Return why this request is passed through unchanged; `None`: it is not."""
         body = self.body
         if (as_int(body.get("n")) or 1) > 1:
             return "the request asks for several choices (`n`)"
@@ -70,11 +71,11 @@ class ChatRequest(OpenAIRequest):
 
     @property
     def gathers(self) -> bool:
-        """Whether a streamed answer has usage as well, as a body always has."""
+        """Whether a complete body can be made of a stream: it needs usage, which a body has."""
         return super().gathers and self._vendor.stream_options and self._manners.counts
 
     def prefills(self, model_takes_it: bool) -> bool:
-        """Whether prefill works: the server decides, unless its profile leaves it to the model."""
+        """Whether prefill works. The server's profile decides, or leaves it to the model."""
         body = self.body
         present = [k for k in ("tools", "tool_choice") if body.get(k) not in (None, [], "auto")]
         if self._shaped:
@@ -106,7 +107,7 @@ class ChatRequest(OpenAIRequest):
         return self._send(self._calling_none(body) if way is Way.ARGUMENT else body, limit)
 
     def _for_recovery(self, body: Json, answer: Turn) -> Json:
-        """Drop constraints on the whole answer; keep our prompt out of the server's storage."""
+        """Drop constraints on the complete answer. The server must not store our prompt."""
         lifted = {key: value for key, value in body.items() if key not in _FIRST_ONLY}
         if self.body.get("store") or self._vendor.name == "openai":
             lifted["store"] = False  # OpenAI's default is to store requests of new accounts
@@ -115,7 +116,8 @@ class ChatRequest(OpenAIRequest):
     def _begun(self, answer: Turn) -> tuple[list[Any], str]:
         """Return the caller's messages without a prefill at their end, and the prefill's text.
 
-        Prefill and answer become one message. `""`: there is none, or the server repeats it.
+        The prefill and the answer become one message. The text is `""` if there is no prefill, or
+        if the server repeats it.
         """
         messages = as_list(self.body.get("messages"))
         last = as_json(messages[-1]) if messages else {}
@@ -143,7 +145,7 @@ class ChatRequest(OpenAIRequest):
         return replace(sent, path=path)
 
     def _assistant_messages(self, content: list[Json], begun: str = "") -> list[Json]:
-        """Return the model's content as one message, without calls; `[]` if it has no text."""
+        """Return the model's content as one message without calls; `[]`: it has no text."""
         text = begun + _text(content)
         if not text.strip():
             return []
@@ -155,7 +157,7 @@ class ChatRequest(OpenAIRequest):
         return [message]
 
     def prefilled(self, answer: Turn) -> str:
-        """Return the prefill's text; for a "bare" one without trailing space: Claude refuses it."""
+        """Return the prefill's text. A "bare" one has no spaces at its end: Claude refuses them."""
         text = answer.text or answer.open_text
         return text.rstrip() if self._vendor.prefill == "bare" else text
 
@@ -167,7 +169,7 @@ class ChatRequest(OpenAIRequest):
         return MessageBuilder(self.codec(), policy)
 
     def with_less_thinking(self) -> ChatRequest | None:
-        """Turn the vendor's own thinking parameter off, or lower the effort; `None`: it is low."""
+        """Turn the vendor's thinking parameter off, or lower the effort; `None`: it is low."""
         body = self.body
         thinking, reasoning = as_json(body.get("thinking")), as_json(body.get("reasoning"))
         if thinking.get("type") == "enabled":
@@ -189,14 +191,14 @@ class ChatRequest(OpenAIRequest):
         if limit is not None and self._manners.limit is None:
             form["limit"] = limit
             return ClassifiedError(ErrorKind.UNSUPPORTED_PARAMETER, refused.error, form=form)
-        # An unknown server may refuse `stream_options` in words that `errors.toml` does not have.
+        # An unknown server may refuse `stream_options` with a text that `errors.toml` lacks.
         strange = self._added and self._vendor.name == UNKNOWN
         guessed = strange and final and head.status in {400, 422}
         if guessed:
             form["guessed"] = True
         counts = self._manners.counts
         if self._guessed and final:
-            form["counts"] = counts = True  # refused without it too, so it was not the reason
+            form["counts"] = counts = True  # it was refused without it, so that was not the reason
         if (
             counts
             and self._added
@@ -227,7 +229,7 @@ class ChatRequest(OpenAIRequest):
         return as_json(as_json(shaped.get("json_schema")).get("schema")) or None
 
     def _limited(self, body: Json, limit: int | None) -> Json:
-        """Set the limit under the name the server wants, if known, else under the caller's."""
+        """Set the limit under the name that the server accepts, if known, or the caller's name."""
         self._asked = limit if limit is not None else self.limit
         if self._asked is None:
             return dict(body)
@@ -236,7 +238,7 @@ class ChatRequest(OpenAIRequest):
         return {**kept, name: self._asked}
 
     def _send(self, body: Json, limit: int | None) -> Outgoing:
-        """Return the request for a later attempt; ask for usage if the server accepts that."""
+        """Return the request for a later attempt. It wants usage if the server accepts that."""
         if not self.streams:
             self._added = False
             return super()._send(body, limit)
@@ -257,7 +259,7 @@ def _text(content: list[Json]) -> str:
 
 
 def _forced(choice: object) -> bool:
-    """Whether the model must call a tool: any ("required"), a certain one, or one of a list."""
+    """Whether the model must call a tool: any tool ("required"), a named one, or one of a list."""
     if given := as_json(choice):
         allowed = as_json(given.get("allowed_tools")) or given
         return given.get("type") != "allowed_tools" or allowed.get("mode") == "required"
@@ -267,15 +269,15 @@ def _forced(choice: object) -> bool:
 _FIRST_ONLY = {
     "response_format",
     "prediction",
-    # Storage on the server, for the caller to look up: not for our prompt.
+    # The server stores requests for the caller. It must not store our prompt.
     "store",
     "metadata",
-    # vLLM, SGLang: how the answer continues the caller's last message.
+    # vLLM, SGLang: they say how the answer continues the caller's last message.
     "continue_final_message",
     "add_generation_prompt",
     "echo",
 }
-"""Parameters that hold for the first attempt only."""
+"""Parameters that apply only to the first attempt."""
 
 
 _OF_EACH_CHUNK = ("id", "object", "created", "model", "service_tier", "system_fingerprint")

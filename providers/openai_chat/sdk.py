@@ -1,4 +1,4 @@
-"""Chat Completions as OpenAI's SDK speaks them."""
+"""How commands call a model in Chat Completions, through OpenAI's SDK."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from continuation.providers.sdk import End, OnDelta, Prompt, SdkDriver
 
 def _completion(prompt: Prompt) -> dict[str, Any]:
     system = [] if prompt.system is None else [{"role": "system", "content": prompt.system}]
-    # Other servers know only the older name, `max_tokens`, which OpenAI refuses.
+    # Other servers accept only the older name, `max_tokens`, which OpenAI refuses.
     newer = any(name.startswith(MODELS) for name in spellings(prompt.model))
     body: dict[str, Any] = {
         "model": prompt.model,
@@ -50,5 +50,5 @@ DRIVER = SdkDriver(
     called="tool_calls",
     body=_completion,
     stream=_chat,
-    rank=2,  # OpenAI serves all of its models by Responses, and not all of them by Chat
+    rank=2,  # OpenAI offers all of its models in Responses, but only some of them in Chat
 )

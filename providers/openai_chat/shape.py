@@ -16,11 +16,11 @@ _FIELDS = frozenset(
     | {"presence_penalty", "stream_options", "reasoning_effort", "parallel_tool_calls"}
     | {"logit_bias"}
 )
-"""Fields of a request that Messages does not have."""
+"""Fields of a request that Anthropic's format does not have."""
 _ROLES = frozenset({"tool", "developer", "function"})
 _KEYS = frozenset({"tool_calls", "tool_call_id", "function_call", "reasoning_content"})
 _BLOCKS = frozenset({"image_url", "input_audio", "refusal", "file"})
-"""The roles, the fields and the parts' types of messages that Messages does not have."""
+"""Roles, fields and types of parts in messages that Anthropic's format does not have."""
 
 
 class ChatShape(OpenAIShape):
@@ -36,7 +36,10 @@ class ChatShape(OpenAIShape):
     method = "chat.completions.create"
 
     def resembles(self, body: Mapping[str, Any]) -> int:
-        """A field of its own is a surer sign than a model's name, and that than a tool's form."""
+        """Return 4 for a field that only Chat has, and 2 for the form of a tool.
+
+        Anthropic's format returns 3 for the name of a Claude model.
+        """
         tool = as_map(next(iter(as_list(body.get("tools"))), None))
         if not super().resembles(body):
             return 0
@@ -76,7 +79,7 @@ class ChatShape(OpenAIShape):
         return "".join(as_text(part.get("text")) for part in objects(content))
 
     def normalized(self, value: object, key: str) -> object:
-        """Write a text as the part that it stands for."""
+        """Replace a text by an equivalent list with one part."""
         if key == "content" and isinstance(value, str):
             return [{"text": value, "type": "text"}]
         return value

@@ -1,4 +1,4 @@
-"""Writes block events and whole answers as Chat Completions."""
+"""Writes block events and complete answers as Chat Completions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SPEAKER: Json = {"role": "assistant", "content": ""}
 
 
 class ChatWriter(Writer):
-    """Writes chunks with the first attempt's id and fields, or a whole completion."""
+    """Writes chunks with the first attempt's id and fields, or a complete body."""
 
     def __init__(self, *, usage_asked: bool) -> None:
         self._usage_asked = usage_asked
@@ -28,7 +28,7 @@ class ChatWriter(Writer):
         self._logprobs = False
         self._role_due = False
         self._calls: dict[int, int] = {}
-        """The number of each call, by the index of its block."""
+        """The index of a call's block -> the number of the call."""
         self._plain = PlainWriter()
 
     def open(self, message: Json) -> bytes:
@@ -69,7 +69,7 @@ class ChatWriter(Writer):
             own = "custom" if block.free else "function"
             return {"tool_calls": [{"index": self._calls.get(index, 0), own: piece}]}
         native = as_json(delta.get("native"))
-        if kind == "call_delta":  # the SDK's accumulation takes no piece without `function`
+        if kind == "call_delta":  # the SDK cannot add a piece without `function`
             blank: Json = {"custom" if block.free else "function": {}}
             return {"tool_calls": [{"index": self._calls.get(index, 0), **blank, **native}]}
         if kind == "thinking_delta" and not native:
@@ -77,7 +77,7 @@ class ChatWriter(Writer):
         return _shifted(native, delta)
 
     def other(self, event: Json) -> bytes:
-        """Return the preface of a later attempt (Azure's) if nothing was shown yet; else `b""`."""
+        """Return a later attempt's preface (Azure's) if nothing was delivered yet, or `b""`."""
         return _sse.encode("", dumps(as_json(event.get("chunk")))) if self._role_due else b""
 
     def resume(self, message: Json, blocks: Sequence[Block], shown: int) -> None:
@@ -122,7 +122,7 @@ class ChatWriter(Writer):
     # --- chunks --------------------------------------------------------------------------------
 
     def _name(self, message: Json) -> None:
-        """Take the first attempt's id and the other fields that each of its chunks has."""
+        """Store the first attempt's id and the other fields that each of its chunks has."""
         self._logprobs = bool(message.get("logprobs"))
         self._speaker = {**_SPEAKER, **as_json(message.get("said"))}
         head = {k: v for k, v in message.items() if k not in {"logprobs", "choice", "said"}}
@@ -133,7 +133,7 @@ class ChatWriter(Writer):
     def _chunk(
         self, delta: Json, choice: Json = _NONE, chunk: Json = _NONE, reason: str | None = None
     ) -> bytes:
-        """Return a chunk; before it one with the role, if the caller has not had that yet."""
+        """Return a chunk. If the role was not delivered yet, a chunk with the role precedes it."""
         role, self._role_due = self._encode(self._speaker) if self._role_due else b"", False
         return role + self._encode(delta, choice, chunk, reason)
 
@@ -148,13 +148,13 @@ class ChatWriter(Writer):
 
 
 def _finish(blocks: Sequence[Block], delta: Json) -> str:
-    """Return the stop reason; if the server sent none, "tool_calls" or "stop"."""
+    """Return the stop reason. If the server sent none, it is "tool_calls" or "stop"."""
     called = any(block.kind == TOOL_CALL for block in blocks)
     return as_text(delta.get("stop_reason")) or ("tool_calls" if called else "stop")
 
 
 def call_of(block: Block, arguments: str) -> Json:
-    """Return a call as it is in a message, with the vendor's own fields."""
+    """Return a call in the form that it has in a message, with the vendor's own fields."""
     native = as_json(block.start.get("native"))
     own, field = ("custom", "input") if block.free else ("function", "arguments")
     inner = {**as_json(native.get(own)), "name": block.start.get("name"), field: arguments}
@@ -191,7 +191,7 @@ def folded(blocks: Sequence[Block]) -> Json:
 
 
 def _fold(message: Json, native: Json) -> None:
-    """Add fields to a message: texts and lists are joined, objects merged, others replaced."""
+    """Add fields to a message: join texts and lists, merge objects, replace other values."""
     for key, value in native.items():
         held: Any = message.get(key)
         if isinstance(held, str) and isinstance(value, str):
@@ -205,7 +205,10 @@ def _fold(message: Json, native: Json) -> None:
 
 
 def _shifted(native: Json, delta: Json) -> Json:
-    """Return a delta with its annotations' positions moved: they count in the attempt's text."""
+    """Return a delta with annotations that have positions in the turn's text.
+
+    The server's positions count in the attempt's text.
+    """
     notes, shift = as_list(native.get("annotations")), as_int(delta.get("by"))
     if not (notes and shift):
         return native

@@ -1,1 +1,1 @@
-"""What Chat Completions and Responses share: vendors as data, errors, token counts."""
+"""What Chat Completions and Responses share: profiles of vendors, errors, token counts."""

@@ -1,8 +1,8 @@
-"""Classifies the error answers of servers that speak OpenAI's formats.
+"""Classifies the error responses of servers with OpenAI's formats.
 
-Chat and Responses share their errors, and every vendor has its own wordings: `errors.toml` lists
-them, with the meaning of each and the formula for a limit that fits, from the numbers in the text.
-Pure functions of status and body; none of them raises.
+Chat and Responses have the same errors, but every vendor has its own wordings. `errors.toml` lists
+the wordings with their meanings. It also has a formula by which a limit that fits follows from the
+numbers in the text. The functions here are pure functions of status and body, and never raise.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from continuation.wire.errors import label_of
 from continuation.wire.json_values import as_json, as_list, as_text, loads
 
 MARGIN: Final = 256
-"""Tokens left free if a server only estimates the size of the prompt."""
+"""Tokens that are left free if a server only estimates the size of the prompt."""
 
 _READ = frozenset({400, 413, 422})
-"""Statuses whose text explains what is wrong with the request."""
+"""The statuses with which a server explains what is wrong with the request."""
 _BUSY = frozenset({408, 409, 425, 429})
 
 
 class ErrorRow(NamedTuple):
-    """One wording: its vendor, its meaning, and how a limit follows from its numbers."""
+    """One wording: its name, its meaning, and how a limit follows from its numbers."""
 
     name: str
     kind: ErrorKind
@@ -36,7 +36,7 @@ class ErrorRow(NamedTuple):
     """A key of `_FITS`; `""`: no limit follows from the text."""
 
 
-@cache  # on first use: most programs never see an error
+@cache  # read at first use, because most programs get no error
 def table() -> Mapping[str, Any]:
     """Return `errors.toml`, decoded."""
     import tomllib
@@ -48,7 +48,7 @@ def table() -> Mapping[str, Any]:
 
 @cache
 def rows() -> tuple[tuple[ErrorRow, ...], tuple[ErrorRow, ...]]:
-    """Return the rows about quotas, and all rows; the first that matches decides."""
+    """Return the rows about quotas, and all rows. The first row that matches decides."""
     quotas, others = (
         tuple(ErrorRow(**{**row, "kind": ErrorKind(row["kind"])}) for row in table()[which])
         for which in ("quota", "row")
@@ -57,11 +57,12 @@ def rows() -> tuple[tuple[ErrorRow, ...], tuple[ErrorRow, ...]]:
 
 
 def refused(status: int, body: bytes, asked: int | None = None) -> ClassifiedError:
-    """Classify an error answer; `asked`: the limit that was sent, in tokens; `None`: unknown.
+    """Classify an error response.
 
-    Some servers report only by how much a request is too large; then `maximum` follows from
-    `asked`, and is `None` without it. A maximum is always positive. `RETRYABLE` with a maximum: the
-    limit itself is over a quota, so that waiting alone would not help.
+    `asked`: the limit that was sent, in tokens; `None`: unknown. Some servers report only by how
+    many tokens a request is too large. Then `maximum` follows from `asked`, and is `None` without
+    it. A maximum is always positive. `RETRYABLE` with a maximum means that the limit itself is over
+    a quota, so a retry with the same limit would fail again.
     """
     label = label_of(status, body)
     if status not in _READ | {402, 429}:
@@ -71,7 +72,7 @@ def refused(status: int, body: bytes, asked: int | None = None) -> ClassifiedErr
     for row in every if status in _READ else quotas:
         if (found := compiled(row.text).search(text)) is None:
             continue
-        # Numbers without separators; marks such as "about" count as 1.
+        # Numbers lose their separators. Marks such as "about" count as 1.
         groups = {name: n.replace(",", "") for name, n in found.groupdict("").items() if n}
         numbers = {name: int(n) if n.isdecimal() else 1 for name, n in groups.items()}
         maximum = _FITS[row.fits](numbers, asked) if row.fits else None
@@ -82,7 +83,7 @@ def refused(status: int, body: bytes, asked: int | None = None) -> ClassifiedErr
 
 
 def wrong_parameter(status: int, body: bytes) -> str | None:
-    """Return the right name of the limit parameter if the error is a wrong one; else `None`."""
+    """Return the right name of the limit parameter, or `None` if that is not the error."""
     found = compiled(table()["wrong_parameter"]).search(text_of(body)) if status in _READ else None
     if found is None:
         return None
@@ -91,7 +92,7 @@ def wrong_parameter(status: int, body: bytes) -> str | None:
 
 
 def lasting(error: Mapping[str, object]) -> bool:
-    """Whether every retry would meet an error that was reported inside a stream."""
+    """Whether every retry would get the same error, which was reported inside a stream."""
     for key in ("code", "status", "type"):
         code = str(error.get(key) or "")
         if code.isdecimal():
@@ -110,10 +111,11 @@ def refuses(what: str, status: int, body: bytes) -> bool:
 
 
 def _counted(numbers: Mapping[str, int], _: int | None) -> int:
-    """Return the limit that fits, from vLLM's numbers; half the requested one if they are no count.
+    """Return the limit that fits by vLLM's numbers, or half the requested limit.
 
-    It stops counting the prompt one token above what the requested limit leaves, and then reports
-    `window - requested + 1` for any prompt: a limit derived from that would fall token by token.
+    vLLM stops counting the prompt at one token more than the requested limit leaves free. Then it
+    reports `window - requested + 1` for any prompt. A limit from that number would be lowered by
+    one token with each attempt, so half the requested limit is used.
     """
     window, prompt, requested = numbers["window"], numbers["prompt"], numbers["requested"]
     if prompt > window or prompt != window - requested + 1:
@@ -134,14 +136,16 @@ _FITS: Final[Mapping[str, Callable[[Mapping[str, int], int | None], int | None]]
     "window - characters / 3": lambda n, _: n["window"] - -(-n["characters"] // 3) - MARGIN,
     # Only the window is reported: a limit of that size leaves no room for any prompt.
     "window / 2": lambda n, _: n["window"] // 2,
-    # The limit is too large, but the size of the prompt is not reported: half, as for "counted".
+    # The limit is too large, but the prompt's size is not reported. Use half, as for "counted".
     "asked / 2": lambda _, asked: None if asked is None else asked // 2,
-    # The sum of prompt and limit is reported; only the sender knows the limit.
+    # The sum of prompt and limit is reported. Only the sender knows the limit.
     "asked - (total - window)": lambda n, asked: (
         None if asked is None else asked - (n["total"] - n["window"])
     ),
 }
-"""By a row's `fits`: the limit that fits, in tokens; 0 or less: none does; `None`: unknown."""
+"""A row's `fits` -> a function that returns the limit that fits, in tokens.
+
+0 or less: no limit fits. `None`: unknown."""
 
 
 # --- patterns ------------------------------------------------------------------------------------
@@ -164,7 +168,7 @@ _WORDS = {
 
 @cache
 def compiled(source: str) -> re.Pattern[str]:
-    """Compile a pattern of `errors.toml` after replacing the words that its head explains."""
+    """Compile a pattern of `errors.toml`. The head of that file explains the words it may have."""
     for word, meaning in _WORDS.items():
         source = source.replace(word, meaning)
     named = re.sub(r"(?<!\(\?P)<(\w+)>", lambda group: f"(?P<{group[1]}>{_WORDS['<#>']})", source)
@@ -173,17 +177,18 @@ def compiled(source: str) -> re.Pattern[str]:
 
 # --- the text of an error ------------------------------------------------------------------------
 #
-# `{"error": {...}}` is OpenAI's; `{"error": "text"}` xAI's; `{"message": ...}` vLLM's and SGLang's;
-# `[{"error": {...}}]` Gemini's; `metadata.raw` holds the upstream's body in OpenRouter's; `detail`
-# is a text or a list of `{"loc", "msg"}` in validators'. A proxy's page is no JSON at all. Only
-# `_FIELDS` are read: a validator repeats the caller's own input, and a prompt can contain any of
-# the wordings.
+# Forms of bodies: `{"error": {...}}` (OpenAI), `{"error": "text"}` (xAI), `{"message": ...}` (vLLM,
+# SGLang), `[{"error": {...}}]` (Gemini). In OpenRouter's, `metadata.raw` is the upstream's body. In
+# a validator's, `detail` is a text or a list of `{"loc", "msg"}`. A proxy's page is not JSON. Only
+# `_FIELDS` are read, because a validator repeats the caller's input, and a prompt may contain any
+# of the wordings.
 
 _FIELDS = ("error", "message", "msg", "detail", "details", "errors", "metadata", "raw")
 _MOST_TEXT = 4_000
-"""Characters of one message that are read: a body can be a whole page of HTML."""
+"""The most characters of one message that are read. A body may be a page of HTML."""
 _MOST_MESSAGES = 16
-"""Messages that are read: a validator may repeat its text for each message of a long history."""
+"""The most messages that are read. A validator may repeat its text for each message of a history.
+"""
 _MOST_NESTED = 8
 _QUOTES = re.compile("[`'\"‘’“”\\\\]")  # noqa: RUF001 -- the quotes of other languages
 
@@ -191,14 +196,14 @@ _QUOTES = re.compile("[`'\"‘’“”\\\\]")  # noqa: RUF001 -- the quotes of 
 def text_of(body: bytes) -> str:
     """Return the messages in a body, one per line, without quotes and with single spaces.
 
-    The server's codes and the parameter that a message is about are included.
+    They include the server's codes and the names of parameters.
     """
     messages = islice(filter(None, _messages(_decoded(body), 0)), _MOST_MESSAGES)
     return "\n".join(re.sub(r"\s+", " ", _QUOTES.sub("", text)) for text in messages)
 
 
 def _decoded(body: bytes | str) -> Any:
-    """Decode a body as JSON, or as text if it is none."""
+    """Decode a body as JSON, or as text if it is not JSON."""
     try:
         return loads(body)
     except ValueError:
@@ -209,7 +214,7 @@ def _messages(value: object, depth: int) -> Iterator[str]:
     if depth > _MOST_NESTED:
         return
     if isinstance(value, str):
-        # A gateway may pass its upstream's error on as a text that is JSON itself.
+        # A gateway may pass on its upstream's error as a text that is JSON.
         inner = _decoded(value) if value.lstrip()[:1] in {"{", "["} else value
         if isinstance(inner, str):
             yield inner[:_MOST_TEXT]

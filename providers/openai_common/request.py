@@ -14,22 +14,22 @@ from continuation.types import ClassifiedError, ErrorKind, Head, Json, Outgoing,
 
 _DEPLOYMENT = re.compile(r"/deployments/([^/]+)/(?:chat/completions|responses)/?$")  # Azure
 _UNARY = 21_333
-"""Tokens that a model writes in ten minutes, after which the SDK times out and retries."""
+"""The tokens that a model writes in ten minutes. After that time the SDK times out and retries."""
 
 
 @dataclass(slots=True)
 class Manners:
-    """What a server's error answers taught about its parameters; later requests respect it."""
+    """What was learned from a server's errors about its parameters, for later requests."""
 
     limit: str | None = None
     counts: bool = True
     """Whether it accepts `stream_options`."""
     streams: bool = True
-    """Whether it lets this caller stream this model."""
+    """Whether it allows this caller to stream this model."""
 
 
 _KNOWN: Final = OrderedDict[tuple[str, int, str], Manners]()
-"""By host (and client), credential and model, for the whole process."""
+"""The manners by host (and client), credential and model, of this process."""
 _MOST: Final = 1024
 
 
@@ -43,7 +43,7 @@ def _manners(request: Request, model: str) -> Manners:
 
 
 class OpenAIRequest(BaseRequest):
-    """A request to a server that speaks one of OpenAI's formats."""
+    """A request to a server with one of OpenAI's formats."""
 
     def __init__(self, request: Request, body: Json) -> None:
         super().__init__(request, body)
@@ -54,7 +54,7 @@ class OpenAIRequest(BaseRequest):
         self.ceiling_field = vendor.ceiling_field
         self.unary_ceiling: int = min(_UNARY, vendor.stream_above or _UNARY)
         self._asked: int | None = None
-        """The limit of the request sent last, in tokens; `None`: it had none."""
+        """The limit of the last request in tokens; `None`: it had none."""
         self._manners = _manners(request, self.model)
 
     @property
@@ -72,9 +72,9 @@ class OpenAIRequest(BaseRequest):
 
     def adapt(self, error: ClassifiedError) -> None:
         if "streams" in error.form:
-            self._manners.streams = False  # later attempts ask for bodies
+            self._manners.streams = False  # later attempts request bodies
 
     def lookup(self) -> Outgoing | None:
-        """Return a request to the server's models endpoint; `None`: it reports no ceiling."""
+        """Return a request to the server's models endpoint, or `None` if it reports no ceiling."""
         path = self._vendor.models_url(self._request.path, self.model)
         return Outgoing(b"", path=lambda _: path, method="GET") if path and self.model else None

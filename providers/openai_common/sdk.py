@@ -1,4 +1,4 @@
-"""What OpenAI's two formats share as its SDK speaks them."""
+"""What the drivers of OpenAI's two formats share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from continuation.providers.sdk import SCHEMA, TOOL, SdkFacts
 
 FUNCTION = {**TOOL, "parameters": SCHEMA}
 MODELS = ("gpt-", "chatgpt-", "o1", "o3", "o4", "codex-")
-"""Beginnings of the names of OpenAI's models."""
+"""The beginnings of the names of OpenAI's models."""
 OPENAI = SdkFacts(
     "openai",
     "openai",

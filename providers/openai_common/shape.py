@@ -1,11 +1,11 @@
-"""What OpenAI's two formats share in how they write things."""
+"""What the shapes of OpenAI's two formats share."""
 
 from __future__ import annotations
 
 from continuation.providers.contract import Shape
 
 IGNORED = frozenset({"annotations", "index", "logprobs", "parsed", "parsed_arguments"})
-"""Fields of a message that are no content, or that the SDK adds."""
+"""The fields of a message that are not content, or that the SDK adds."""
 
 
 class OpenAIShape(Shape):

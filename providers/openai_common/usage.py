@@ -1,4 +1,4 @@
-"""Token counts of OpenAI's two formats: the same figures under two sets of names.
+"""Token counts of OpenAI's two formats. Both have the same counts under different names.
 
 `prompt_tokens` and `input_tokens` include cached tokens; `Usage.input` does not.
 """
@@ -12,13 +12,13 @@ from continuation.wire.json_values import as_int, as_json
 
 
 class Names(NamedTuple):
-    """One format's names for its counts; the details of each are under the name plus `_details`."""
+    """One format's names for its counts. A name with `_details` has the details of that count."""
 
     prompt: str
     output: str
 
     def read(self, usage: Json) -> Usage | None:
-        """Return the provider's counts as a `Usage`; `None`: it gave none."""
+        """Return the provider's counts as a `Usage`; `None`: it sent none."""
         if not usage:
             return None
         taken = as_json(usage.get(f"{self.prompt}_details"))
@@ -35,9 +35,9 @@ class Names(NamedTuple):
         )
 
     def _made(self, usage: Json) -> tuple[int | None, int | None]:
-        """Return the output tokens, thinking included, and the thinking tokens.
+        """Return the output tokens, including thinking, and the thinking tokens.
 
-        xAI's output count leaves thinking out; only the total shows that.
+        xAI's output count does not include thinking. Only the total shows that.
         """
         made = as_json(usage.get(f"{self.output}_details"))
         output, thinking = as_int(usage.get(self.output)), as_int(made.get("reasoning_tokens"))
@@ -47,7 +47,7 @@ class Names(NamedTuple):
         return output, thinking
 
     def write(self, native: Json, usage: Usage | None) -> Json:
-        """Return the provider's usage object with our counts; other fields are unchanged."""
+        """Return the provider's usage object with our counts. Other fields do not change."""
         if usage is None:
             return native
         written = dict(native)

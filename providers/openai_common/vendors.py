@@ -1,9 +1,9 @@
-"""How servers that speak OpenAI's formats differ: one profile per vendor, found by URL.
+"""How servers with OpenAI's formats differ. Each vendor has a profile, found by the URL.
 
-The data are in `continuation/wire/vendors.toml`, which the simulator and the rules of histories
-read as well; `design/vendors.md` lists their sources. The keys of a user's `[vendors.NAME]` table
-override those of the built-in profile; there, `like = "vllm"` names the profile to start from if
-the URL does not identify it.
+The profiles are in `continuation/wire/vendors.toml`, which the simulator and the rules of histories
+also read. `design/vendors.md` lists the sources. The keys of a user's `[vendors.NAME]` table
+override those of the built-in profile. If the URL does not show the built-in profile, `like =
+"vllm"` in that table names it.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from continuation.wire.json_values import as_int, as_json, as_list
 
 UNKNOWN: Final = "unknown"
 CONDITIONS: Final = ("thinking", "response_format", "tools", "tool_choice")
-"""Conditions that can rule out a prefill: thinking is on, or the request has the parameter."""
+"""Conditions that may prevent a prefill: thinking is on, or the request has the parameter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a dialect needs to know of a server; the defaults hold for an unknown server.
+    """What a dialect needs to know about a server. The defaults apply to an unknown server.
 
     The head of `vendors.toml` explains each field.
     """
 
     name: str = UNKNOWN
-    """The name of the built-in profile that it is based on."""
+    """The name of the built-in profile on which it is based."""
     urls: tuple[str, ...] = ()
     prefill: Literal["none", "bare", "prefix", "partial", "continue_final_message"] = "none"
     prefill_path: str = ""
@@ -54,15 +54,15 @@ class Profile:
     ceilings: tuple[tuple[str, int], ...] = ()
 
     def ceiling(self, model: str) -> int | None:
-        """Return the vendor's own ceiling for a model, in tokens; `None`: it has none."""
+        """Return the vendor's own ceiling for a model in tokens; `None`: it has none."""
         found = [pair for pair in self.ceilings if _covers((pair[0],), model)]
         return max(found, key=lambda pair: len(pair[0]))[1] if found else None
 
     def prefills(self, model: str, model_takes_it: bool, present: Collection[str] = ()) -> bool:
         """Whether a request can be continued by prefill.
 
-        `model_takes_it`: whether the table of models has prefill for the model. `present`: those of
-        `CONDITIONS` that the request fulfils.
+        `model_takes_it`: whether the model supports prefill, by the table of models. `present`: the
+        `CONDITIONS` that are true for the request.
         """
         if self.prefill == "none" or not set(present).isdisjoint(self.prefill_unless):
             return False
@@ -71,10 +71,10 @@ class Profile:
         return _covers(self.prefill_models, model) if self.prefill_models else model_takes_it
 
     def prefill_url(self, path: str) -> str:
-        """Return the URL path for a prefill: with `prefill_path` in place of a version.
+        """Return the URL path for a prefill, in which `prefill_path` replaces the version.
 
-        With "/beta", `/chat/completions`, `/v1/chat/completions` and `/beta/chat/completions` all
-        become the last one; a prefix of a gateway's is kept.
+        With "/beta", the paths `/chat/completions`, `/v1/chat/completions` and
+        `/beta/chat/completions` all become the last one. A gateway's prefix is kept.
         """
         head, found, tail = path.rpartition(_CHAT)
         if not found or not self.prefill_path:
@@ -83,7 +83,7 @@ class Profile:
         return f"{kept}{self.prefill_path}{found}{tail}"
 
     def models_url(self, path: str, model: str) -> str | None:
-        """Return the models endpoint's path for a model, from a request's path; `None`: none."""
+        """Return the path of the models endpoint for a model, by a request's path, or `None`."""
         call = _CALL.search(path)
         upwards = {".", ".."}.intersection(model.split("/"))  # would lead to another path
         if call is None or not self.models_endpoint or upwards:
@@ -98,7 +98,8 @@ _CALL = re.compile(r"/(?:chat/completions|completions|responses)/?$")
 def profile(url: str, settings: Mapping[str, object] = {}) -> Profile:
     """Return the profile for a URL: the built-in one, overridden by the user's settings.
 
-    Raises `ValueError` naming field, value and what is possible.
+    Raises `ValueError` for an invalid setting; its text has the key, the value and what is
+    possible.
     """
     place = _place(url)
     key = place, repr(settings) if settings else ""
@@ -124,11 +125,11 @@ _MOST = 1024
 
 @cache
 def built_in() -> Mapping[str, Profile]:
-    """Return the built-in profiles, by name; read once, on first use."""
+    """Return the built-in profiles by name. They are read once, at first use."""
     shipped: dict[str, Profile] = {}
     for name, table in vendors.tables().items():
         values = {key: table[key] for key in table if key not in (vendors.SERVER, vendors.HISTORY)}
-        # Users have no such key: in their tables `base_url` selects the servers.
+        # Users' tables do not have this key: there, `base_url` selects the servers.
         urls = tuple(as_list(values.pop("urls")))
         shipped[name] = _laid_over(Profile(name, urls), values)
     return shipped
@@ -154,7 +155,7 @@ def _place(url: str) -> str:
 
 
 def _covers(globs: tuple[str, ...], model: str) -> bool:
-    """Whether one of the globs matches a model's name, with or without the path before it."""
+    """Whether one of the globs matches a model's name, with or without its path."""
     full = model.lower()
     names = (full, full.rpartition("/")[2])
     return any(fnmatchcase(name, glob.lower()) for glob in globs for name in names)
@@ -176,7 +177,7 @@ def _laid_over(base: Profile, settings: Mapping[str, object]) -> Profile:
 
 
 Reader: TypeAlias = tuple[Callable[[object], object], str]
-"""A function that returns a value as read, or `_WRONG`; and a text of what is possible."""
+"""A function that returns a parsed value or `_WRONG`, and a text that says what is possible."""
 _WRONG: Final = object()
 
 
@@ -191,7 +192,7 @@ def _fitting(pattern: str, possible: str) -> Reader:
 
 
 def _tokens(value: object) -> object:
-    """Return tokens; `None` for 0, which removes the built-in profile's number."""
+    """Return a number of tokens, or `None` for 0, which removes the built-in profile's number."""
     tokens = as_int(value)
     return _WRONG if tokens is None or tokens < 0 else tokens or None
 
@@ -235,4 +236,4 @@ _READERS: Final[Mapping[str, Reader]] = {
     "ceiling_field": _fitting(r"(?:[\w-]+(?:\.[\w-]+)*)?", _KEYS),
     "ceilings": (_ceilings, 'a table of model globs and tokens, as in { "kimi-*" = 65536 }'),
 }
-"""The reader of each key of a profile: of all its fields except `name` and `urls`."""
+"""Each key of a user's table -> its reader. These are all fields except `name` and `urls`."""

@@ -1,1 +1,1 @@
-"""OpenAI's Responses, and the servers that speak it."""
+"""OpenAI's Responses, and the servers with this format."""

@@ -1,9 +1,9 @@
-"""The chain of a Responses request: what `previous_response_id` means after a turn was healed.
+"""The chain of a Responses request: what `previous_response_id` means for a completed turn.
 
-The caller knows a healed stream by its first attempt's id, under which the server has half of it,
-and a healed body by an id that no server has. `continuation.chains` stores the whole turn and
-rewrites the requests that continue it; this module chooses the store and the tenant for a request,
-and when to ask.
+The caller has the id of the first attempt for a completed stream. Under that id, the server has
+only the first part of the answer. For a completed body the caller may have an id that no server
+has. `continuation.chains` stores the complete turn, and rewrites requests that continue it. This
+module chooses the store and the tenant for a request, and the time of each look-up.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _ONLY_HALF = (
     " chain_store)"
 )
 _OTHER_REASONS = frozenset({"content_filter"})
-"""Why a response is incomplete that is never healed."""
+"""The reasons of incomplete responses that are never completed."""
 _ITEM_LOST = re.compile(r"Item with id '[^']*' not found")
 
 _stores: dict[str, Store] = {}
-"""The stores of this process, by the value of `chain_store`."""
+"""The value of `chain_store` -> the store, for this process."""
 _lock = threading.Lock()
 
 
 def store(where: str, patience: float) -> Store:
-    """Return the store that the policy `chain_store` names; one per name in a process.
+    """Return the store that the policy `chain_store` names. A process has one store for each name.
 
     `where`: "memory" or "off" (lost with this process), a PostgreSQL URL, or the path of an SQLite
-    file. `patience`: seconds that the store may take, as far as it can bound them itself.
+    file. `patience`: the seconds that the store may take, if it can bound them itself.
     """
     with _lock:
         if where not in _stores:
@@ -67,19 +67,22 @@ def store(where: str, patience: float) -> Store:
 
 
 class Chain:
-    """A request's place in its chain. It returns functions that ask the store; shells run them."""
+    """A request's place in its chain.
+
+    Some methods return a function that uses the store. A shell runs that function.
+    """
 
     def __init__(self, request: Request, body: Json) -> None:
         self._upstream = request.host
         own = request.credential or ""
         unseen = f"{own}\nunseen"
-        # If the credential that is sent is not known, a turn is stored without an owner, and the
+        # If the credential that is sent is unknown here, a turn is stored without an owner, and the
         # server decides who may continue it.
         self._seen = not request.client
         self._credentials = (own, unseen) if self._seen else (unseen, own)
         self._where, self._patience = "memory", 0.0
         self.sent: Mapping[str, object] = body
-        """The first attempt's body, as it was sent."""
+        """The first attempt's body as it was sent."""
         self._asked: Mapping[str, object] = body
         self._known: Mapping[str, Entry] | None = {}
         """The store's entries of the chain that ends in the named response; `None`: the store
@@ -87,13 +90,13 @@ class Chain:
         self._cleared = True
         """Whether the caller may continue that response, and its content is known."""
         self._why = _STORE_DOWN
-        """Why it is not known what that response stands for, where it is not."""
+        """The reason why the content of that response is unknown, if it is."""
         self._smallest: int | None = None
-        """Tokens: answers with a smaller limit are not healed; `None`: none is, by policy."""
+        """Answers with a smaller limit in tokens are not completed; `None`: none is, by policy."""
         self._made: Rewritten | None = None
         """The rewritten request; `None`: it was sent unchanged."""
         self._promised = ""
-        """The id of an answer that the store knows is being healed; `""`: none."""
+        """The id of an answer that the store has as about to be completed; `""`: none."""
         self._finished: tuple[Json, Json, str] | None = None
 
     def _tenant(self) -> Tenant:
@@ -104,7 +107,7 @@ class Chain:
 
     @property
     def patience(self) -> float | None:
-        """Seconds that the store may take; `None`: it is in memory and never makes us wait."""
+        """The seconds that the store may take; `None`: it is in memory, so there is no wait."""
         return None if self._where in {"memory", "off"} else self._patience
 
     def _follow(self, policy: Policy) -> None:
@@ -113,7 +116,7 @@ class Chain:
     # --- the response that a request continues -------------------------------------------------
 
     def recall(self, policy: Policy) -> Callable[[], object] | None:
-        """Return a function that looks up the response the request names; `None`: it names none."""
+        """Return a function that looks up the response that the request names, or `None`."""
         self._follow(policy)
         self._smallest = policy.leave_limits_below if policy.enabled else None
         name = self._asked.get(ANCHOR)
@@ -123,7 +126,7 @@ class Chain:
         return lambda: (*tenant.recall(name), tenant.knows(name))
 
     def recalled(self, found: Any) -> None:
-        """Take the result of that function; `None`: the store failed or took too long."""
+        """Receive the result of that function; `None`: the store failed or took too long."""
         self._known, owned, knows = found if found is not None else (None, False, False)
         if self._known == {} and as_text(self._asked.get(ANCHOR)).startswith(JOINED):
             self._known, self._why = None, _NOT_KEPT
@@ -134,10 +137,11 @@ class Chain:
 
     @property
     def doubtful(self) -> str:
-        """The id of the response that its server must be asked for first; `""`: of none.
+        """The id of a response that must be requested from its server first; `""`: none.
 
-        The store has the named one, but perhaps of another caller; or the store failed; or it is
-        lost with its process, so that another process may have healed the named one.
+        There are three reasons: the entry in the store may be another caller's, the store failed,
+        or the store is lost with its process, so that another process may have completed the named
+        response.
         """
         if self._cleared:
             return ""
@@ -145,10 +149,10 @@ class Chain:
         return getattr((self._known or {}).get(name), "first", None) or name
 
     def clear(self, answer: bytes | None) -> bool:
-        """Take the server's copy of the doubtful response (`None`: an error); whether to rewrite.
+        """Receive the server's copy of the doubtful response; return whether to rewrite.
 
-        A response of which the store tells nothing is taken for not healed if the server has it
-        whole.
+        `answer`: `None` if the server answered with an error. If the store has nothing about a
+        response and the server has it complete, it counts as not completed by us.
         """
         if self._known == {}:
             self._cleared = True
@@ -166,7 +170,7 @@ class Chain:
         return self._cleared
 
     def _was_healed(self, answer: bytes) -> bool:
-        """Whether another process may have completed a response that the server shows like this."""
+        """Whether another process may have completed a response with this copy on the server."""
         try:
             shown = as_json(loads(answer))
         except ValueError:
@@ -178,9 +182,10 @@ class Chain:
         return known and not left_alone and not _is_whole(answer)
 
     def rewritten(self) -> Json | bytes | None:
-        """Return the body to send so that the model sees the merged turn.
+        """Return a body with which the model sees the merged turn.
 
-        `None`: the body is right as it is. Bytes: the request must not be sent, this is its error.
+        `None`: the body is right already. Bytes: the request must not be sent, and these are the
+        body of its error.
         """
         if not isinstance(self.sent.get(ANCHOR), str):
             return None
@@ -188,9 +193,10 @@ class Chain:
         return self._tried(lambda rules: rules.rewrite(self._asked, self._find))
 
     def recovered(self, answer: bytes) -> Json | bytes | None:
-        """Return a body with the whole input if the server has lost the chain; see `rewritten`.
+        """Return a body with the complete input if the server has lost the chain; see `rewritten`.
 
-        `None`: it has not, or the store has nothing of the chain; the caller gets the error then.
+        `None`: the server has not lost it, or the store has nothing about the chain. Then the
+        caller gets the error.
         """
         try:
             error = as_json(as_json(loads(answer)).get("error"))
@@ -219,7 +225,7 @@ class Chain:
             made = ask(rules)
         except ChainLost as lost:
             return dumps(rules.refusal(lost))
-        except ValueError:  # not a valid `input`: the server's own error explains it better
+        except ValueError:  # `input` is invalid, and the server's own error explains it better
             return None
         self._made = made or self._made
         return dict(made.body) if made is not None else None
@@ -227,10 +233,10 @@ class Chain:
     # --- storing the turn ----------------------------------------------------------------------
 
     def promise(self, policy: Policy, given: str) -> Callable[[], bool] | None:
-        """Return a function that records that an answer will be healed; `None`: no need.
+        """Return a function that records that an answer will be completed, or `None`.
 
-        From then on no request continues the server's half of it, even if this process dies. Of a
-        body the caller never gets the id of that half.
+        After that no request continues the server's part of the answer, even if this process dies.
+        It is not needed for a body, because the caller never gets the id of that part.
         """
         self._follow(policy)
         streamed, stored = self.sent.get("stream") is True, self.sent.get("store") is not False
@@ -240,35 +246,35 @@ class Chain:
         return lambda: self._tenant().promise(given)
 
     def finished(self, response: Json, last: Json, first: str) -> None:
-        """Note the response that the caller is about to get.
+        """Note the response that will be delivered.
 
-        `last`: the last attempt's own; `first`: the id of the first attempt's.
+        `last`: the last attempt's response. `first`: the id of the first attempt's response.
         """
         self._finished = response, last, first
 
     @property
     def given(self) -> str:
-        """The id of the response that the caller gets; `""`: none was made."""
+        """The id of the delivered response; `""`: none was made."""
         return as_text(self._finished[0].get("id")) if self._finished is not None else ""
 
     def unchanged(self, policy: Policy, given: str) -> None:
-        """Note that the caller gets this response as the server has it."""
+        """Note that the caller gets this response unchanged."""
         self._follow(policy)
         if given and self.patience is None and self.sent.get("store") is not False:
             self._tenant().note(given)
 
     def record(self) -> Callable[[], bool] | None:
-        """Return a function that stores the turn if the server's differs; `None`: no need."""
+        """Return a function that stores the turn if the server has another one, or `None`."""
         if self.sent.get("store") is False:
             return None
-        if self._finished is None:  # the caller gets the answer as the server has it
+        if self._finished is None:  # the caller gets the answer unchanged
             given = self._promised
             return (lambda: self._tenant().forget(given)) if given else None
         response, last, first = self._finished
         given, output = as_text(response.get("id")), as_list(response["output"])
         if not given:
             return None
-        # If a repeated request was answered whole, the server has that answer, under another id.
+        # If a resent request got a complete answer, the server has that answer under another id.
         held, tenant = held_as(last, output) or None, self._tenant()
         if held == given:
             tenant.note(given)
@@ -278,7 +284,10 @@ class Chain:
 
 
 def _is_whole(answer: bytes) -> bool:
-    """Whether a server's copy of a response is complete and below its limit: never healed."""
+    """Whether a server's copy of a response is complete and below its limit.
+
+    Such a response was not completed by us.
+    """
     try:
         shown = as_json(loads(answer))
     except ValueError:

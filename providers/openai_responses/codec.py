@@ -1,4 +1,4 @@
-"""The Responses format: stop reasons, usage, and the quick reading of answers.
+"""The codec of the Responses format: stop reasons, usage, and how answers are read quickly.
 
 Wire facts: API reference "Responses", "Streaming events", and the types and the stream state of
 openai 3.5x.
@@ -29,10 +29,10 @@ from continuation.wire.sse import NamedPath
 _STOPS = {
     "completed": Stop.END,
     "max_output_tokens": Stop.LENGTH,
-    "max_tokens": Stop.LENGTH,  # gateways that pass on the word of another format
+    "max_tokens": Stop.LENGTH,  # some gateways pass on the stop reason of another format
     "length": Stop.LENGTH,
     "content_filter": Stop.REFUSED,
-    "failed": Stop.REFUSED,  # what can succeed later is an error event, and a drop
+    "failed": Stop.REFUSED,  # temporary failures become error events instead (`reader.on_ended`)
 }
 _DETAILS = re.compile(rb'"incomplete_details"\s*:\s*(?:null|\{\s*"reason"\s*:\s*"([^"\\]*)"\s*\})')
 _SPEECH = re.compile(rb'"type"\s*:\s*"output_text"\s*,[^{}]*?"text"\s*:\s*%b' % WORD)
@@ -75,11 +75,11 @@ class ResponsesCodec(WireCodec):
         return ResponsesWriter(self._finished)
 
     def to_events(self, body: Json) -> Iterator[Json]:
-        """Yield the block events of a whole response."""
+        """Yield the block events of a body."""
         reader = ResponsesReader()
         begun: Json = {**body, "output": [], "usage": None}
         yield from reader.tell({"type": "response.created", "response": begun})
-        # The event that would have ended a stream; with any other status it is `completed`.
+        # This event would have ended a stream. Any other status means `completed`.
         status = as_text(body.get("status"))
         kind = status if status in _OTHER else "completed"
         yield from reader.tell({"type": f"response.{kind}", "response": body})
@@ -91,22 +91,25 @@ class ResponsesCodec(WireCodec):
         return RESPONSES.write(native, usage)
 
     def wire(self, block: Block) -> Json:
-        """Return the block as an input item of a later request, without an id."""
+        """Return the block as an input item of a later request. It has no id."""
         return replayed(block)
 
     def rest_of(self, call: Block, arrived: str, arguments: str) -> list[Json]:
-        """Add the item itself, if the server called it incomplete: free text does not show it."""
+        """Add the item itself if the server called it incomplete.
+
+        The free text of a custom call does not show whether it is complete.
+        """
         deltas, item = super().rest_of(call, arrived, arguments), final(call)
         if call.free and "status" in item:
             deltas.append({"type": "item", "item": {**item, "status": "completed"}})
         return deltas
 
     def carries(self, block: Block, blocks: Sequence[Block]) -> bool:
-        """Whether a block can be sent without an id; the provider's other items cannot."""
+        """Whether a block can be sent without an id. Other items of the provider cannot."""
         return block.kind in RESENT
 
     def quick_body(self, body: bytes | bytearray) -> AttemptResult | None:
-        """Return `None` for calls too: some servers label a truncated one as completed."""
+        """Return `None` also for calls: some servers label a truncated one as completed."""
         if _CALLED.search(body) is not None:
             return None
         reasons = {match[1] for match in _DETAILS.finditer(body)}
@@ -115,7 +118,7 @@ class ResponsesCodec(WireCodec):
         return self.quick_result(body, (reasons.pop() or b"completed").decode())
 
     def quick_calls(self, raw: bytearray, sketch: Segment) -> ToolCallState:
-        """Return `CUT` if the reader found, at the answer's end, a call that looks truncated."""
+        """Return `CUT` if the reader found a call that looks truncated."""
         if not sketch.calls:
             return ToolCallState.NONE
         return ToolCallState.CUT if sketch.delta.get("half") else ToolCallState.WHOLE

@@ -1,9 +1,10 @@
-"""OpenAI Responses: what `/v1/responses` accepts as `input`.
+"""OpenAI Responses: the `input` that `/v1/responses` accepts.
 
-The list is flat: the parts of one message of other dialects are adjacent items here. They are read
-as groups: a run of the assistant's items is one message, and is written back item by item.
+The list is flat: what other dialects have as parts of a message are adjacent items here. A run of
+the assistant's items is read as one message, and written back item by item.
 
-Sources: OpenAI's error texts as public issues quote them; codex for the kinds of calls and outputs.
+Sources: the error texts of OpenAI that public issues quote, and codex for the kinds of calls and
+outputs.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _PREFIXES: Final = {
     "reasoning": "rs",
     "custom_tool_call": "ctc",
 }
-"""Prefixes of item ids, for types whose prefix the server checks."""
+"""The types of items for which the server checks the prefix of the id -> the prefix."""
 _ITEM_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 _LONGEST_ID: Final = 64
 _ITEM_TEXTS: Final = {
@@ -60,16 +61,19 @@ _ITEM_TEXTS: Final = {
 
 
 _KNOWN_BY: Final = frozenset({"id", "encrypted_content", "summary", "content"})
-"""Fields of which reasoning of this format has at least one."""
+"""Reasoning of this format has at least one of these fields."""
 _OUTPUTS: Final = (str, list)
 _ALIKE: Final = frozenset({"function_call_output", "custom_tool_call_output"})
-"""Types of outputs that differ only in their type."""
+"""The types of outputs that differ in nothing except the type."""
 
 
 class ResponsesGrammar(Grammar):
     """The grammar of `input`."""
 
     dialect: ClassVar[HistoryFormat] = HistoryFormat.OPENAI_RESPONSES
+    not_text: ClassVar[frozenset[str]] = frozenset(
+        {"image_url", "file_data", "file_url", "encrypted_content"}
+    )
     field: ClassVar[str] = "input"
     rules: ClassVar[Mapping[str, str]] = texts(dialect)
     repairs: ClassVar[Mapping[str, str]] = {**REPAIRS, "reasoning_missing": "strip_id"}
@@ -143,7 +147,7 @@ class ResponsesGrammar(Grammar):
         return Message(_ROLES[role], [Part(Kind.TEXT, native, text=text)], native, touched=True)
 
     def synthetic_result(self, call: Part, text: str) -> Any:
-        """Return a new output item of the type that belongs to the call."""
+        """Return a new output item of the type that the call needs."""
         kind = kind_of(call.native)
         output_item: dict[str, Any] = {"type": PAIRED_CALLS[kind], "call_id": call.id}
         if kind == "tool_search_call":
@@ -154,7 +158,7 @@ class ResponsesGrammar(Grammar):
             return {**output_item, "status": "incomplete", "output": output}
         if kind == "apply_patch_call":
             return {**output_item, "status": "failed", "output": text}
-        if kind == "local_shell_call":  # its own output has no call_id; codex sends this type
+        if kind == "local_shell_call":  # its own output type has no call_id; codex sends this one
             return {**output_item, "type": "function_call_output", "output": text}
         return {**output_item, "output": text}
 
@@ -185,7 +189,7 @@ class ResponsesGrammar(Grammar):
         return old or "call_unnamed"
 
     def can_answer(self, call: Part) -> bool:
-        """Whether a result can be made: not for a computer call, which needs a screenshot."""
+        """Whether a result can be made. It cannot for a computer call, which needs a screenshot."""
         return kind_of(call.native) != "computer_call"
 
     def same_call(self, first: Part, second: Part) -> bool:
@@ -240,7 +244,7 @@ class ResponsesGrammar(Grammar):
             for message in repair.drop("drop_thinking", codes):
                 message.lacks_reasoning = True
         for message in repair.messages:
-            if message.lacks_reasoning:  # by their ids the server would look for the reasoning
+            if message.lacks_reasoning:  # for items with ids the server would require the reasoning
                 _strip_ids(repair, filter(_has_known_id, message.parts))
 
     def finish(self, repair: HistoryRepair) -> None:
@@ -249,7 +253,7 @@ class ResponsesGrammar(Grammar):
         _strip_ids(repair, _without_reasoning(repair))
 
     def joined_text(self, first: Part, second: Part, join: JoinTexts) -> Part | None:
-        """Return two message items as one, with the two texts at the seam joined."""
+        """Return two message items as one, in which the two texts at the seam are joined."""
         head, tail = first.native.get("content"), second.native.get("content")
         if isinstance(head, str) and isinstance(tail, str):
             text = join(head, tail)
@@ -264,7 +268,7 @@ class ResponsesGrammar(Grammar):
         return replace(first, native={**first.native, "content": made}, text=text_of(made))
 
     def after_join(self, part: Part) -> Part:
-        """Return the part without its id, which would refer to reasoning that was dropped."""
+        """Return the part without its id, by which the server would require dropped reasoning."""
         return replace(part, native={k: v for k, v in part.native.items() if k != "id"})
 
 
@@ -272,9 +276,10 @@ class ResponsesGrammar(Grammar):
 
 
 def _read_item(native: Any, index: int, aliases: dict[str, str]) -> Message:
-    """Return an item as a message of one part; or of none, with a fault, to be converted.
+    """Return an item as a message with one part.
 
-    `aliases` collects call ids by item id: the outputs of shell calls name the item.
+    An item that must be converted becomes a message without parts and with a fault. `aliases`: this
+    adds the item's id -> the call's id, because the outputs of shell calls name the item.
     """
     fields, kind = as_map(native), kind_of(native)
     if not kind:
@@ -294,7 +299,7 @@ def _read_item(native: Any, index: int, aliases: dict[str, str]) -> Message:
     elif kind == "reasoning":
         part.kind, part.signed = Kind.THINKING, True
     elif kind in PAIRED_CALLS and not on_server:
-        named = kind in ("function_call", "custom_tool_call")  # the others go by their kind
+        named = kind in ("function_call", "custom_tool_call")  # others have their kind as name
         part.kind, part.name = Kind.CALL, as_text(fields.get("name")) or ("" if named else kind)
         part.id = as_text(fields.get("call_id") or fields.get("id"))
         if isinstance(fields.get("id"), str):
@@ -334,7 +339,7 @@ def _read_text(fields: Mapping[str, Any], role: str, index: int) -> Part:
 
 
 def _retyped(native: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message with the content types that belong to its role."""
+    """Return a message with the content types that its role needs."""
     own = "output_text" if native.get("role") == "assistant" else "input_text"
     content: list[Mapping[str, Any]] = []
     for block in map(as_map, as_list(native.get("content"))):
@@ -353,7 +358,7 @@ def _retyped(native: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _note_ids(body: Body, messages: list[Message]) -> None:
-    """Add the faults of the items' own ids."""
+    """Add the faults of the items' ids."""
     first: dict[str, Any] = {}
     unstored = body.get("store") is False
     for part in (part for message in messages for part in message.parts):
@@ -374,7 +379,7 @@ def _note_ids(body: Body, messages: list[Message]) -> None:
 
 
 def _note_outputs(messages: list[Message]) -> None:
-    """Add a fault to each output that names a call of another type than its own."""
+    """Add a fault to each output of another type than its call needs."""
     wanted: dict[str, list[str]] = {}
     for part in (part for message in messages for part in message.parts):
         kind = kind_of(part.native)
@@ -382,14 +387,14 @@ def _note_outputs(messages: list[Message]) -> None:
             local = ["function_call_output"] if kind == "local_shell_call" else []
             wanted.setdefault(part.id, []).extend([*local, PAIRED_CALLS[kind]])
         elif part.kind is Kind.RESULT and kind not in wanted.get(part.id, kind):
-            part.name = wanted[part.id][-1]  # the type that a repair gives it
+            part.name = wanted[part.id][-1]  # a repair gives the output this type
             words = kind.removesuffix("_output").replace("_", " ")
             alike = {kind, part.name} <= _ALIKE
             part.faults += (Fault("output_type_invalid" if alike else "output_foreign", words),)
 
 
 def _has_known_id(part: Part) -> bool:
-    """Whether a part has an id by which a server may know it, but which it can do without."""
+    """Whether a part has an id that a server may know, but that it does not need."""
     fields = as_map(part.native)
     has_id = isinstance(fields.get("id"), str) and kind_of(fields) in _PREFIXES
     return has_id and part.kind is not Kind.THINKING
@@ -402,7 +407,7 @@ def _strip_ids(repair: HistoryRepair, parts: Iterable[Part]) -> None:
 
 
 def _dangling(history: History) -> list[Part]:
-    """Return reasoning that no item of the assistant follows."""
+    """Return the reasoning that is not followed by another item of the assistant."""
     dangling: list[Part] = []
     for message in history.messages:
         for part in reversed(message.parts):
@@ -413,10 +418,10 @@ def _dangling(history: History) -> list[Part]:
 
 
 def _without_reasoning(history: History) -> list[Part]:
-    """Return items with an id but without reasoning before them, if other items have reasoning.
+    """Return items that have an id but no reasoning before them, if other items have reasoning.
 
-    Only a server that has stored the response can refuse them, and some answers have no reasoning,
-    so this is checked only with `strict`.
+    This is checked only with `strict`, because only a server that has stored the response can
+    refuse such items, and because some answers have no reasoning.
     """
     groups = [message for message in history.messages if message.role == "assistant"]
     silent = [message for message in groups if not message.has(Kind.THINKING)]

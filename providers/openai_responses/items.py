@@ -1,4 +1,4 @@
-"""Output items of a Responses answer: as input of later requests, and as output for the caller."""
+"""Converts an answer's output items to input items for requests, and to the caller's output."""
 
 from __future__ import annotations
 
@@ -12,40 +12,41 @@ from continuation.wire.json_values import as_int, as_json, as_key, as_list, as_t
 from continuation.wire.responses_items import CALLS, is_call
 
 PARTS: Final = frozenset({TEXT, REFUSAL})
-"""Blocks that are a part of a message item; every other block is an item."""
+"""The kinds of blocks that are a part of a message item. Every other block is an item."""
 REASONING: Final = "thinking"
 
 TYPED: Final = {kind: call.text for kind, call in CALLS.items() if call.text}
-"""Types of calls with arguments as text, and the field that holds the text."""
+"""The types of calls with arguments as text -> the field with the text."""
 LIVE: Final = frozenset(
     {
         *("web_search_call", "file_search_call", "code_interpreter_call"),
         *("image_generation_call", "mcp_call"),
     }
 )
-"""Items that the provider runs itself, with events for their progress and a final status."""
+"""The items that the provider runs itself, with events for their progress and a final status."""
 SERVER_ITEMS: Final = LIVE | {
     *("mcp_list_tools", "tool_search_call", "tool_search_output", "shell_call_output"),
     *("program", "program_output", "compaction"),
 }
-"""All items that the provider runs itself; an answer with them is kept and can be continued."""
+"""All items that the provider runs itself. An answer with them is kept and can be continued."""
 _PREFIXES: Final = {"message": "msg", "function_call": "fc", "custom_tool_call": "ctc"}
-"""Types of items that may have any id, since servers read their content; prefixes of new ids."""
+"""The types of items that may have any id, because servers read their content -> the prefix of new
+ids."""
 ALONE: Final = frozenset({"web_search_call", "compaction"})
-"""Items of the provider's that a request may contain without an id. A program needs its id."""
+"""The items of the provider that a request may have without an id. A program needs its id."""
 RESENT: Final = PARTS | THINKING | ALONE
 JOINED: Final = "resp_joined_"
-"""How the id of a response begins that no server has, because several answers were joined to it."""
+"""The beginning of the id of a response that no server has, because it joins several answers."""
 
 
 def kind_of(item: Json) -> str:
-    """Return the kind of an item's block; the parts of a message are blocks of their own."""
+    """Return the kind of an item's block. Parts of a message have blocks of other kinds."""
     kind = as_text(item.get("type"))
     return REASONING if kind == "reasoning" else TOOL_CALL if is_call(item) else kind
 
 
 def at_start(item: Json) -> Json:
-    """Return an item as its `added` event has it: in progress, without text and arguments."""
+    """Return an item in the form of its `added` event: in progress, without text and arguments."""
     grown = ("content", "summary", *TYPED.values())
     begun = {key: type(value)() if key in grown and value else value for key, value in item.items()}
     begun.pop("encrypted_content", None)
@@ -55,7 +56,7 @@ def at_start(item: Json) -> Json:
 
 
 def renamed(item: Json, *, used: bool) -> Json:
-    """Return the item with a new id, unless it needs its own.
+    """Return the item with a new id, unless it needs its own id.
 
     `used`: another item of the answer has its id, so it gets a new one in any case.
     """
@@ -73,9 +74,9 @@ def half(item: Json) -> bool:
 
 
 def held_as(response: Json, output: Sequence[object]) -> str:
-    """Return the id under which the server holds this output; `""`: under none.
+    """Return the id under which the server has stored this output; `""`: it has not stored it.
 
-    `response`: the server's own. The status of an item is no part of what was said.
+    `response`: the server's response. The outputs may differ in the status of items.
     """
     own = [{**as_json(item), "status": None} for item in as_list(response.get("output"))]
     same = own == [{**as_json(item), "status": None} for item in output]
@@ -84,7 +85,7 @@ def held_as(response: Json, output: Sequence[object]) -> str:
 
 
 def joined_id() -> str:
-    """Return an id for a response that no server has: whoever continues from it is refused."""
+    """Return an id for a response that no server has. Servers refuse requests that continue it."""
     return JOINED + uuid.uuid4().hex
 
 
@@ -92,7 +93,7 @@ def joined_id() -> str:
 
 
 def replayed(block: Block) -> Json:
-    """Return a block as an input item, without an id that a server would have to look up."""
+    """Return a block as an input item. It has no id, which a server would have to look up."""
     if block.kind in PARTS:
         content: object = block.text
         if block.kind == REFUSAL:
@@ -110,7 +111,7 @@ def replayed(block: Block) -> Json:
 
 
 def final(block: Block) -> Json:
-    """Return the item of a block as its attempt sent it last, or as it was announced."""
+    """Return a block's item as its attempt last sent it, or as it was announced."""
     items = [as_json(delta["item"]) for delta in block.deltas if "item" in delta]
     return items[-1] if items else as_json(block.start.get("item"))
 
@@ -138,14 +139,14 @@ def _noted(part: Json) -> int:
 
 
 def placed(delta: Json) -> Json:
-    """Return a delta's annotation, its positions counted in the turn's text, not its attempt's."""
+    """Return a delta's annotation with positions in the turn's text, not in the attempt's."""
     by, annotation = as_int(delta.get("by")) or 0, as_json(delta.get("annotation"))
     places = {key: as_int(annotation.get(key)) for key in ("start_index", "end_index")}
     return {**annotation, **{key: at + by for key, at in places.items() if at is not None}}
 
 
 def written(blocks: Sequence[Block], *, ended: bool) -> list[Json]:
-    """Return blocks as a list of output items. `ended`: the answer ended, so none was cut."""
+    """Return blocks as a list of output items. `ended`: the answer ended, so none is truncated."""
     groups, output = list[list[Block]](), list[Json]()  # the blocks of each item
     for block in blocks:
         if groups and block.kind in PARTS and same_item(groups[-1][0], block):
@@ -181,7 +182,7 @@ def _message(group: Sequence[Block]) -> Json:
     last = final(group[-1])
     built = [final_part(block) for block in group]
     sent = [as_json(part) for part in as_list(last.get("content"))]
-    # The server's final item is used if it has the same text and all annotations of ours.
+    # The server's final item is used if it has our text and all of our annotations.
     if len(built) == len(sent) and all(
         as_text(own.get("text")) == as_text(part.get("text"))
         and as_text(own.get(REFUSAL)) == as_text(part.get(REFUSAL))
@@ -200,13 +201,13 @@ def _item(block: Block) -> Json:
         item[field] = block.arguments
     broken = item.get("type") == "function_call" and breaks_off(block.arguments)
     if as_key(item.get("status")) in _UNSURE or broken:
-        # A truncated call that policy showed live is never marked as completed, even if the answer
-        # is.
+        # A truncated call that the policy delivered live is never marked as completed, even if the
+        # answer is.
         announced = any("item" in delta for delta in block.deltas)
         whole = announced and item.get("status") == "in_progress"
         if item.get("type") == "function_call" and block.arguments.strip():
             whole = not broken
-        # Not every item that the provider runs itself can be "incomplete"; all can be "failed".
+        # Some items that the provider runs itself cannot be "incomplete". All can be "failed".
         fell = "failed" if block.kind in LIVE and not announced else "incomplete"
         item["status"] = "completed" if whole else fell
     return item

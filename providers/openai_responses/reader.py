@@ -1,9 +1,9 @@
 """Reads a Responses stream as block events.
 
-Each part of a message is a block, and so is each other item. Other events between the start and the
-end of an item are kept in deltas as they came (`event`), and written again with the indices of the
-caller's answer; the final form of a part or an item is kept as `part` and `item`. A block ends at
-the first of its `*.done` events; later ones are held until more follows.
+Each part of a message is a block, and each other item is one, too. Other events between the start
+and the end of an item are kept unchanged in deltas (`event`), and written with the indices of the
+caller's answer. The final forms of parts and items are kept as `part` and `item`. A block ends at
+the first of its `*.done` events. Later ones are buffered until more follows.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ _PART_KINDS = {"output_text": TEXT, REFUSAL: REFUSAL}
 _GROWING: Json = {"text": "", REFUSAL: "", "annotations": [], "logprobs": []}
 _SPOKEN: Json = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
 _BROKEN = frozenset({"", "server_error", "rate_limit_exceeded"})
-"""Error codes of failures on the server's side: the same request can succeed."""
+"""Error codes of failures of the server, after which the same request may succeed."""
 
 
 @dataclass(slots=True)
 class _Item:
-    """An item that has begun: its block, or the blocks of its parts."""
+    """An item that has begun, with its block or the blocks of its parts."""
 
     native: Json
     place: int
     after: str
-    """Id of the reasoning item right before it; `""`: there is none."""
+    """The id of the reasoning item directly before it; `""`: there is none."""
     block: int | None = None
     parts: dict[int, int] = field(default_factory=dict[int, int])
     streamed: set[int] = field(default_factory=set[int])
-    """Blocks for which text or arguments have come."""
+    """The blocks for which text or arguments have arrived."""
 
     @property
     def is_message(self) -> bool:
@@ -81,7 +81,7 @@ class ResponsesReader(PlainReader):
     # --- the answer ----------------------------------------------------------------------------
 
     def on_opening(self, event: Json) -> Iterator[Json]:
-        if self._items:  # the answer is open already: a second opening must not release held events
+        if self._items:  # a second opening must not cause the delivery of buffered events
             yield event
             return
         number = as_int(event.get("sequence_number")) or 0
@@ -95,7 +95,7 @@ class ResponsesReader(PlainReader):
                 yield from self.on_item_done({"output_index": place, "item": item})
         yield from self.close()
         error = as_json(response.get("error"))
-        # The stop reason: the status, or the reason why it is incomplete.
+        # The stop reason is the status, or the reason why the response is incomplete.
         kind = as_text(event.get("type")).rpartition(".")[2]
         reason = kind if kind == "incomplete" else as_text(response.get("status")) or kind
         if reason == "incomplete":
@@ -139,7 +139,7 @@ class ResponsesReader(PlainReader):
             last = item.block
             yield from self._arguments(item, native.get(TYPED.get(as_text(native.get("type")), "")))
         if last is not None:
-            # The encrypted content is the signature without which reasoning cannot be sent again.
+            # Reasoning cannot be resent without its encrypted content, which is its signature.
             sealed = as_text(native.get("encrypted_content"))
             if sealed and native.get("status") != "incomplete":
                 yield _blocks.delta(last, "signature_delta", signature=sealed, item=native)
@@ -177,7 +177,7 @@ class ResponsesReader(PlainReader):
         self._open = None
 
     def _item_of(self, event: Json) -> _Item:
-        """Return the item of an event; one that was never announced is taken for a message."""
+        """Return the item of an event. An item that was not announced counts as a message."""
         place = _place(event)
         if place not in self._items:
             native: Json = {"id": event.get("item_id"), "type": "message", "role": "assistant"}
@@ -202,9 +202,9 @@ class ResponsesReader(PlainReader):
             yield from self.close()
 
     def on_text(self, event: Json) -> Iterator[Json]:
-        """Yield a piece of text; at the text's end, all of it if no piece has come."""
+        """Yield a piece of text, or at the text's end the complete text if no piece has arrived."""
         item, number = self._item_of(event), _number(event)
-        if number not in item.parts:  # the part was never announced
+        if number not in item.parts:  # the part was not announced
             yield from self._part(item, number, {**_SPOKEN})
         block = item.parts[number]
         if event.get("type") == "response.output_text.delta":
@@ -231,7 +231,7 @@ class ResponsesReader(PlainReader):
         yield self._start(item, {"type": kind, **text, **phase, "part": part})
 
     def _whole_part(self, item: _Item, number: int, part: Json) -> Iterator[Json]:
-        """Yield the events of a part that came in one piece."""
+        """Yield the events of a part that arrived in one piece."""
         begun = {**part, **{key: value for key, value in _GROWING.items() if key in part}}
         yield from self._part(item, number, begun)
         block = item.parts[number]
@@ -260,7 +260,7 @@ class ResponsesReader(PlainReader):
         yield from self.close()
 
     def _arguments(self, item: _Item, whole: object) -> Iterator[Json]:
-        """Yield arguments that came in one piece, unless they were streamed before."""
+        """Yield arguments that arrived in one piece, unless they were streamed before."""
         if item.block is not None and item.block not in item.streamed and (text := as_text(whole)):
             item.streamed.add(item.block)
             yield _blocks.delta(item.block, "input_json_delta", partial_json=text)
@@ -271,9 +271,9 @@ class ResponsesReader(PlainReader):
             yield _blocks.delta(block, "thinking_delta", thinking=thinking, event=event)
 
     def on_other(self, event: Json) -> Iterator[Json]:
-        """Yield any other event: as a delta of its block, or as it is if it has no block.
+        """Yield another event as a delta of its block, or unchanged if it has no block.
 
-        Not one that has the name of a block event: it would be read as ours.
+        An event with the name of a block event is dropped, because it would be read as one.
         """
         if event.get("type") in _blocks.NATIVE:
             return
@@ -288,7 +288,7 @@ class ResponsesReader(PlainReader):
 
 
 def _string(event: Json) -> object:
-    """Return the text of a decoded delta event; `None` if it is none."""
+    """Return the text of a decoded delta event, or `None` for another event."""
     return event["delta"] if as_text(event["type"]).endswith(".delta") else None
 
 
@@ -316,7 +316,7 @@ _TELLS: dict[str, Callable[[ResponsesReader, Json], Iterator[Json]]] = {
     "response.output_text.delta": ResponsesReader.on_text,
     "response.output_text.done": ResponsesReader.on_text,
     "response.output_text.annotation.added": ResponsesReader.on_annotation,
-    # Its text has been read as deltas; the writer makes an event of its own.
+    # Its text has been read as deltas. The writer makes a new event.
     "response.refusal.done": lambda reader, _: reader.close(),
     "response.function_call_arguments.delta": ResponsesReader.on_arguments,
     "response.function_call_arguments.done": ResponsesReader.on_arguments_done,

@@ -1,7 +1,7 @@
-"""OpenAI's Responses (`POST .../responses`) and the servers that speak it.
+"""OpenAI's Responses (`POST .../responses`), and the servers with this format.
 
 Wire facts: API reference "Responses", guides "Conversation state" and "Reasoning", and the
-behaviour of openai 3.5x. Why recoveries have this form: design/decisions/0015-responses-merge.md.
+behaviour of openai 3.5x. design/decisions/0015-responses-merge.md explains the form of recoveries.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _GONE = (
     " server cannot show, cancel or delete it; the answer that you received is all of it, and a"
     " request can continue from it by `previous_response_id`"
 )
-# The server answers outside this exchange, or stores the answer where we cannot replace it.
+# With these the answer is not in the response, or the server stores it where we cannot replace it.
 _FOREIGN = ("background", "conversation")
-# Errors about items that a server refuses as input: ids, reasoning, its content, their order.
+# Matches errors about input items that a server refuses: for ids, reasoning, content or order.
 _ITEMS = re.compile(
     r"encrypted|reasoning|\bitems?\b|\binput\[\d+\]|summary|phase|web_search_call", re.IGNORECASE
 )
@@ -48,26 +48,26 @@ _NO_ANSWER = {
 
 
 class ResponsesRequest(OpenAIRequest):
-    """One Responses request of the caller's.
+    """One Responses request of the caller.
 
-    There is no prefill: no server continues an assistant message at the end of `input`.
+    There is no prefill, because no server continues an assistant message at the end of `input`.
     """
 
     messages_key = "input"
     limit_key = "max_output_tokens"
-    gathers_exactly = True  # the last event of a stream has the whole response
+    gathers_exactly = True  # the last event of a stream has the complete response
 
     def __init__(self, request: Request, body: Json, chain: Chain) -> None:
         super().__init__(request, body)
         self._chain = chain
         self._bare = False
-        """Whether recoveries hold only messages, because the server refused other items."""
+        """Whether recoveries have only messages, because the server refused other items."""
         self._error: bytes | None = None
-        """The error body that answers the request if its chain is incomplete; else `None`."""
+        """The body of the error with which we answer the request, or `None`."""
         self._status = 400
         kind = as_text(as_json(as_json(body.get("text")).get("format")).get("type"))
-        # `tool_choice`: a word, or the kind of tool that must be called. Unless it is "auto",
-        # "none" or absent, text is no valid answer, so there is no use in continuing it.
+        # `tool_choice` is a word, or the kind of tool that must be called. Unless it is "auto",
+        # "none" or absent, a text is not a valid answer, so it is useless to continue one.
         choice = as_json(body.get("tool_choice"))
         chosen = as_text(body.get("tool_choice")) or as_text(choice.get("type"))
         chosen = as_text(choice.get("mode")) if chosen == "allowed_tools" else chosen
@@ -84,7 +84,10 @@ class ResponsesRequest(OpenAIRequest):
         return self._chain
 
     def untouched(self, policy: Policy) -> str | None:
-        """Return why it must not be healed, or `None`; its chain is followed in either case."""
+        """Return why its answer is passed through unchanged, or `None`.
+
+        The request is rewritten for its chain in either case.
+        """
         if (found := _PATH.search(self._request.path)) and found[1]:
             return _NO_ANSWER[found[1]]
         foreign = next((key for key in _FOREIGN if self.body.get(key)), None)
@@ -93,7 +96,7 @@ class ResponsesRequest(OpenAIRequest):
     def rewritten(
         self, policy: Policy, head: Head | None = None, body: bytes = b""
     ) -> BaseRequest | None:
-        """Return the request rewritten for its chain; `None`: as it is, or `doubt` comes first."""
+        """Return the request rewritten for its chain; `None`: unchanged, or send `doubt` first."""
         chain = self.chain
         if self._error is not None:
             return None
@@ -101,7 +104,7 @@ class ResponsesRequest(OpenAIRequest):
             if head is None and self.doubt is None:
                 tail = "/" + quote(ident, safe="", errors="surrogatepass")
                 self.doubt = Outgoing(b"", path=lambda path: path + tail, method="GET")
-            return None  # the caller gets the server's own answer, which knows the credential
+            return None  # the server checks whether the credential may read that response
         made = chain.rewritten() if head is None else chain.recovered(body)
         if made is None:
             return None
@@ -120,14 +123,14 @@ class ResponsesRequest(OpenAIRequest):
         return super().outgoing(headers)
 
     def with_less_thinking(self) -> ResponsesRequest | None:
-        """Lower the effort of reasoning (a model without it refuses that); `None`: it is low."""
+        """Lower the effort of reasoning; `None`: it is low. Models without reasoning refuse it."""
         reasoning = as_json(self.body.get("reasoning"))
         if as_text(reasoning.get("effort")) in {"none", "minimal", "low"}:
             return None
         return self._like({**self.body, "reasoning": {**reasoning, "effort": "low"}})
 
     def codec(self) -> ResponsesCodec:
-        return ResponsesCodec(lambda *_: None)  # used outside a turn, so no chain is stored
+        return ResponsesCodec(lambda *_: None)  # it is used outside a turn, so no chain is stored
 
     def answer(self, policy: Policy) -> MessageBuilder:
         return MessageBuilder(ResponsesCodec(self.chain.finished), policy)
@@ -150,7 +153,7 @@ class ResponsesRequest(OpenAIRequest):
         return ResponsesRequest(self._request, body, self.chain)
 
     def _messages_of(self, body: Mapping[str, object]) -> list[Any]:
-        """Return the items of `input`; a text is one message of the user's, an object one item."""
+        """Return the items of `input`. A text is one message of the user, an object is one item."""
         given, items = body.get("input"), list[Any]()
         if isinstance(given, str) and given:
             self._add_user(items, given)
@@ -161,9 +164,9 @@ class ResponsesRequest(OpenAIRequest):
         messages.append({"type": "message", "role": "user", "content": text})
 
     def _add_model(self, messages: list[Any], content: list[Json]) -> None:
-        """Add the items that a request may contain; after a refusal only the messages."""
+        """Append the items that a request may have. After a refusal, append only the messages."""
         kept = list[Json]()
-        for item in content:  # only items that a server can read without looking up an id
+        for item in content:  # keep items that a server can read without looking up an id
             kind, text = item.get("type"), item.get("content")
             if kind == "reasoning":
                 carried = bool(item.get("encrypted_content"))
@@ -181,9 +184,9 @@ class ResponsesRequest(OpenAIRequest):
         messages += kept
 
     def _for_recovery(self, body: Json, answer: Turn) -> Json:
-        """Drop the output constraint, since the rest of a document is not a valid document.
+        """Drop the output constraint, because the rest of a document is not a valid document.
 
-        The server must not store a recovery: our prompt must never be part of a conversation.
+        The server must not store a recovery, because our prompt must not be part of a conversation.
         """
         text = dict(as_json(body.get("text")))
         text.pop("format", None)
@@ -210,7 +213,7 @@ class ResponsesRequest(OpenAIRequest):
 
 
 class _AboutJoined(ResponsesRequest):
-    """A request about a response that no server has, because several answers were joined to it."""
+    """A request about a response that no server has, because it joins several answers."""
 
     def __init__(self, request: Request, name: str) -> None:
         super().__init__(request, {}, Chain(request, {}))
@@ -237,7 +240,7 @@ class OpenAIResponses(Dialect):
     shape = ResponsesShape()
 
     def claims(self, method: str, path: str) -> bool:
-        """Whether a request asks for a response, or names one that another request may continue.
+        """Whether a request creates a response, or names one that joins several answers.
 
         WebSockets begin with a GET and are not claimed.
         """
@@ -252,7 +255,7 @@ class OpenAIResponses(Dialect):
         return ResponsesRequest(request, body, Chain(request, body))
 
     def prepare(self, policy: Policy) -> Callable[[], object] | None:
-        """Return a function that opens the store of chains in advance; `None`: it is in memory."""
+        """Return a function that opens the store of chains; `None`: the store is in memory."""
         if policy.chain_store in {"memory", "off"}:
             return None
         from continuation.chains.stores import Key
@@ -271,9 +274,9 @@ class OpenAIResponses(Dialect):
         return DRIVER
 
     def keep_alive(self, opening: bytes) -> bytes:
-        """Return OpenAI's `keepalive` event; a comment before the opening, which must come first.
+        """Return OpenAI's `keepalive` event, or a comment if the opening was not delivered yet.
 
-        `response.in_progress` works in most clients, but some take its empty output for the answer.
+        `response.in_progress` would work in most clients, but some use its empty output as answer.
         """
         created = sse.first_json(opening)
         if created.get("type") != "response.created":

@@ -1,4 +1,4 @@
-"""Responses as OpenAI's SDK speaks them."""
+"""How commands call a model in Responses, through OpenAI's SDK."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class ResponsesShape(OpenAIShape):
         return bool(body.get("previous_response_id") or body.get("conversation"))
 
     def request_messages(self, body: Json) -> list[Json]:
-        """Return the input's items; a text is one message of the user."""
+        """Return the input's items. A text is one message of the user."""
         value = body.get("input")
         if isinstance(value, str):
             return [{"role": "user", "content": value}]
@@ -68,7 +68,7 @@ class ResponsesShape(OpenAIShape):
         return self.batch_request in line and "messages" not in request
 
     def error_event(self, error: Json) -> bytes:
-        """Return the event `error`; clients read its fields at the top or in `error`."""
+        """Return the event `error`. Clients read its fields at the top, or in `error`."""
         fields = as_json(error.get("error"))
         return super().error_event({"type": "error", **fields, "error": fields})
 

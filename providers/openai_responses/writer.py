@@ -1,12 +1,12 @@
-"""Writes block events and whole answers as Responses events.
+"""Writes block events as Responses events, and complete answers as bodies.
 
-A stream has the first attempt's id, which the caller has had when more is joined to it. A body has
-the id under which the server holds all of it, or else one that no server has
+A stream has the first attempt's id, which was delivered before other attempts were joined to it. A
+body has the id under which the server has stored all of it, or else an id that no server has
 (design/decisions/0038-ids-of-healed-responses.md).
 
-Event numbers continue those that the caller has had. An item that a later attempt continues keeps
-its id and index; one that a later attempt began gets the next index, and a new id if its own would
-tie it to reasoning that the caller never gets.
+Event numbers continue those that were delivered. An item that a later attempt continues keeps its
+id and index. An item that a later attempt began gets the next index. It also gets a new id if the
+server would require, for its own id, reasoning that the caller never gets.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from continuation.wire.json_values import as_int, as_json, as_list, as_text, dum
 from continuation.wire.text_template import KEYS, PlainWriter
 
 Finished: TypeAlias = Callable[[Json, Json, str], None]
-"""Called with the response that the caller gets, the last attempt's own, and the id of the first
-attempt's, before it is sent."""
+"""Called before a response is delivered: with the response, the last attempt's response, and the id
+of the first attempt's response."""
 
 _ARGUMENTS = {
     "function_call": "response.function_call_arguments",
     "custom_tool_call": "response.custom_tool_call_input",
 }
 _BLANK: Json = {"type": "message", "role": "assistant", "status": "in_progress", "content": []}
-"""The start of a message that has no item of the server's."""
+"""The start of a message for which the server sent no item."""
 _STATUSES = frozenset({"completed", "failed", "cancelled"})
-"""Stop reasons that are statuses; with any other one the answer is incomplete."""
+"""The stop reasons that are statuses. With any other one the answer is incomplete."""
 _TRUNCATED = "max_output_tokens"
 _SETTLED = ("service_tier", "content_filters", "input_transformations")
-"""Fields whose final value only the end of an answer has, not its opening."""
+"""The fields of which only the end of an answer has the final value."""
 
 
 class ResponsesWriter:
@@ -58,7 +58,7 @@ class ResponsesWriter:
         self._number = 0
         self._place = self._part = -1
         self._message: list[Block] = []
-        """The parts so far of the message that is being written."""
+        """The parts so far of the message that is written now."""
         self._ids = _Ids()
         self._plain = PlainWriter()
 
@@ -68,7 +68,7 @@ class ResponsesWriter:
         return self._event("response.created", fields) + self._event("response.in_progress", fields)
 
     def resume(self, message: Json, blocks: Sequence[Block], shown: int) -> None:
-        """Continue after the first attempt's own events, with their numbers and indices."""
+        """Continue the numbers and indices of the first attempt's events."""
         self._response = as_json(message.get("response"))
         self._number = (as_int(message.get("number")) or 0) + shown
         for block in blocks:
@@ -98,7 +98,7 @@ class ResponsesWriter:
         return here and same_item(self._message[-1], block)
 
     def _stand_in(self, block: Block) -> None:
-        """Make a block the one that is being written."""
+        """Make a block the one that is written now."""
         if self._is_next_part(block):
             self._message.append(block)
         else:
@@ -153,7 +153,7 @@ class ResponsesWriter:
         return done + self._event("response.output_item.done", ended)
 
     def _end_message(self, *, cut: bool) -> bytes:
-        """Return the end of the message that is being written; `b""`: there is none."""
+        """Return the end of the message that is written now; `b""`: there is none."""
         if not self._message:
             return b""
         item = written(self._message, ended=not cut)[0]
@@ -169,13 +169,13 @@ class ResponsesWriter:
     # --- the answer ----------------------------------------------------------------------------
 
     def other(self, event: Json) -> bytes:
-        """Return an event that belongs to no item; `b""` for one about an item or a response."""
+        """Return an event about no item and no response; `b""` for another event."""
         if "response" in event or "output_index" in event:
             return b""
         return self._event(as_text(event.get("type")), event)
 
     def closing(self, blocks: Sequence[Block], delta: Json) -> bytes:
-        """Return an incomplete response's last event alone: open items get no end of their own."""
+        """Return only the last event of an incomplete response. Open items get no end events."""
         response = self._whole(blocks, {**delta, "stop_reason": _TRUNCATED}, {})
         event = {"type": "response.incomplete", "sequence_number": self._number}
         return _sse.encode("response.incomplete", dumps({**event, "response": response}))
@@ -201,7 +201,7 @@ class ResponsesWriter:
         return response
 
     def _whole(self, blocks: Sequence[Block], delta: Json, usage: Json) -> Json:
-        """Return the whole response: the fields of its opening, its output, and how it ended."""
+        """Return the complete response: the fields of its opening, its output, and its end."""
         last, reason = as_json(delta.get("response")), as_text(delta.get("stop_reason"))
         status = reason if reason in _STATUSES else "incomplete"
         settled = {key: last[key] for key in _SETTLED if key in last}
@@ -224,16 +224,19 @@ class ResponsesWriter:
 
 
 class _Ids:
-    """Gives each item of an answer a unique id that ties it to no reasoning the caller lacks."""
+    """Gives each item of an answer a unique id.
+
+    The server must not require, for any of these ids, reasoning that the caller lacks.
+    """
 
     def __init__(self) -> None:
         self._used: set[str] = set()
         self._before = ""
         self._final: list[tuple[Json, Json]] = []
-        """Pairs: an item as its attempt sent it, and as it is in the answer."""
+        """Pairs of an item as its attempt sent it and the item in the answer."""
 
     def final_item(self, block: Block) -> Json:
-        """Return the item of a block as it is in the answer; later calls return the same."""
+        """Return a block's item as it is in the answer. Later calls return the same item."""
         item = as_json(block.start.get("item"))
         known = next((ours for own, ours in self._final if item is own or item is ours), None)
         if known is None:

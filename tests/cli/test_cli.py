@@ -578,6 +578,8 @@ def test_what_is_no_report_is_named(
         (["--scenario", "color=red"], "'color=red' is not a setting"),
         (["--scenario", "cut_call"], "'cut_call': write key=value, or one of whole, cut-text, "),
         (["--scenario", "cut-call, color=red"], "'color=red' is not a setting"),
+        (["--scenario", "kill"], "only a Python program can name the process to kill; use"),
+        (["--scenario", "kill=1:20"], "only a Python program can name the process to kill; use"),
         (["--file", "/no/such/file"], "--file /no/such/file: No such file"),
         (["--host", "0.0.0.0"], "listens only on 127.0.0.1"),
     ],

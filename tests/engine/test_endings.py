@@ -182,7 +182,7 @@ def test_silence_after_a_tools_result_is_an_answer(dialect: str, how: How) -> No
         ran = play(MAKES[dialect](), how, simulator, asked, FAST)
         after = play(MAKES[dialect](), how, simulator, ran.following(asked), FAST)
         assert len(simulator.posts) == 2
-    assert after.told.outcome is Outcome.COMPLETE
+    assert (after.told.outcome, after.told.ending) == (Outcome.COMPLETE, "end")
 
 
 STOPS: Mapping[str, dict[str, Any]] = {
@@ -199,7 +199,7 @@ def test_silence_before_a_stop_sequence_is_an_answer(dialect: str) -> None:
         asked = request(dialect, 4_000, STOPS[dialect])
         ran = play(MAKES[dialect](), "sync", simulator, asked, FAST)
         assert len(simulator.posts) == 1
-    assert ran.told.outcome is Outcome.COMPLETE
+    assert (ran.told.outcome, ran.told.ending) == (Outcome.COMPLETE, "end")
 
 
 @pytest.mark.parametrize("how", HOWS)
@@ -266,6 +266,19 @@ def test_a_torn_body_is_a_drop(dialect: str, how: How) -> None:
         ran = play(MAKES[dialect](), how, simulator, request(dialect, 4_000, {}), FAST)
         assert len(simulator.posts) == 2
     assert (ran.text, ran.told.outcome) == (FOX, Outcome.HEALED)
+
+
+@pytest.mark.parametrize("dialect", FORMATS)
+def test_a_body_that_is_torn_anywhere_is_not_complete(dialect: str) -> None:
+    """Before and after the stop reason, which some formats write first."""
+    with Simulator("A short answer, {with} [braces].") as simulator:
+        play(MAKES[dialect](), "sync", simulator, request(dialect, 4_000, {}), None)
+        (post,) = simulator.posts
+        body = simulator.respond(post)[0].body
+        for end in (*range(len(body) // 3, len(body) - 1, 37), *range(len(body) - 9, len(body))):
+            simulator.script([Reply(raw_body=body[:end])])
+            ran = play(MAKES[dialect](), "sync", simulator, request(dialect, 4_000, {}), FAST)
+            assert (ran.error, ran.told.outcome) == (None, Outcome.HEALED), end
 
 
 # --- a provider that stays dead -------------------------------------------------------------------

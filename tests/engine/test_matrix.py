@@ -161,11 +161,16 @@ BLOCKS: Mapping[str, Block] = {
     "once": Text("One fine day, "), "was": Text("all was"), "pieces": Text("In pieces."),
     "same": Text("The same line again.\n" * 30), "jumps": Text("The fox jumps."),
     "file": Text("Now I edit the file:"),
+    "loop": Text("The quick brown fox jumps.\n" * 200),
+    "loops": Text("It is late, and all is quiet here.\n" * 400),
 }  # fmt: skip
 TEXTS: Mapping[str, str] = {
     **{name: block.text for name, block in BLOCKS.items() if isinstance(block, Text)},
     "healed": f"{FOX.text}x jumps.", "noted": f"{FOX.text}\n\n{NOTE}", "begun": LINES[:40],
     "same twice": "The same line again.\n" * 60, "once was": "One fine day, all was",
+    "looped": "The quick brown fox jumps.\n",
+    "late": "The quick brown fox jumps.\nIt is late, and all is quiet here.\n",
+    "in order": "The quick brown fox jumps.\nWho",
     "in pieces": f"{FOX.text}In pieces.", "lines": LINES, "longer": LONGER,
 }  # fmt: skip
 ASKED: Mapping[str, dict[str, Any]] = {
@@ -194,7 +199,7 @@ def how_asked(words: str) -> dict[str, Any]:
     told, policy, provider = dict[str, Any](), dict[str, Any](), dict[str, Any]()
     for word in words.split():
         name, _, value = word.partition("=")
-        number = int(value) if value.isdigit() else value
+        number = int(value) if value.isdigit() else value == "true" or value
         if name in {"drop", "deltas", "checkpoint", "hop", "vendor"}:
             provider[name] = {1: number} if name == "drop" else number
         elif value:
@@ -239,6 +244,10 @@ a recovery was refused | cut thought fox; refusal | top others
   | partial, fox, cut, posts=2, prompts=1 | the model refused to continue
 a recovery was aborted | cut thought fox; MALFORMED_RESPONSE | top gemini
   | partial, fox, posts=2, prompts=1 | the provider aborted: MALFORMED_RESPONSE
+the text repeats itself | cut loop; end who | stop_repetition=true
+  | healed, in order, posts=2, prompts=1, raises
+the text repeats itself, and is not continued | cut loop; cut loops | stop_repetition=true
+  | partial, late, posts=2, prompts=1, raises | the model only repeated the same text
 a recovery only repeated earlier text | cut same; cut same | top
   | stalled, same twice, cut, posts=2, prompts=1
 a recovery had nothing to add | cut jumps; end | top | healed, jumps, posts=2, prompts=1
@@ -258,6 +267,8 @@ the generation failed, nothing delivered | MALFORMED_FUNCTION_CALL; end fox | ge
   | healed, fox, posts=2
 the generation failed | OTHER; OTHER; OTHER | gemini
   | incomplete, , posts=3, cut | the provider aborted: OTHER
+the provider stopped a repetition | repetition fox | chat
+  | incomplete, fox | stopped a repetition: repetition
 ended with an unknown stop reason | steered fox | two | incomplete, fox | 'steered'
 ended with an unknown stop reason | steered fox | responses | incomplete, fox, cut | 'steered'
 an empty answer, nothing delivered | end; end fox | | healed, fox, posts=2
@@ -560,6 +571,11 @@ REASONS: Mapping[Cell, str] = {
         )
         for cell, why in _without(row, NO_HALF_CALLS, ["gemini"], BODIES).items()
     },
+    **_without(
+        "the provider stopped a repetition",
+        "it has no word for that",
+        [each for each in FORMATS if each != "openai-chat"],
+    ),
     **_without(
         "ended with an unknown stop reason",
         "its SDK warns of an unknown reason (test_endings.py)",

@@ -104,6 +104,7 @@ refused for good | retryable -retries smaller=9 | stop
 WAY_CASES = rows("""
 a call is to be made smaller | action=retry_smaller -prefills | retry_smaller
 a call was announced | action=ask_call -prefills | call
+the text repeats itself | action=pass_loop | prompt
 a prefill is not possible | action=recover -prefills | prompt
 there is no text for a prefill | action=recover -written | prompt
 a prefill was refused | action=resume no_prefill | prompt

@@ -58,6 +58,9 @@ a recovery failed, and a budget is used up | length recovering failed text spent
 a recovery failed for good | length recovering failed text | stop partial
 a recovery was refused | refused recovering later text | finish partial
 a recovery was aborted | aborted recovering later text repeats=2 | stop partial
+the text repeats itself | repetition text stops_loops | pass_loop
+the text repeats itself, and is not continued | repetition text stops_loops passed_loop
+  | stop partial
 a recovery only repeated earlier text | length recovering stalled text | finish stalled
 a recovery had nothing to add | end recovering -made_progress at_end | finish healed
 a recovery proved that the text is complete | end recovering -made_progress ended_twice
@@ -69,6 +72,7 @@ the chain store failed | length text below unkept=s | finish partial
 refused or filtered | refused text | finish incomplete
 the generation failed, nothing delivered | aborted text repeats=2 | repeat
 the generation failed | aborted text repeats=2 shown | finish incomplete
+the provider stopped a repetition | repetition text | finish incomplete
 ended with an unknown stop reason | other text | finish incomplete
 an empty answer, nothing delivered | end empty repeats=2 | repeat
 an empty answer | end empty repeats=1 | finish incomplete

@@ -1,6 +1,6 @@
 """The agents themselves, unmodified, with and without the gateway: a table of what a user gets.
 
-    python tests/gateway/agents.py FOLDER [--write] [NAME…]
+    python tests/gateway/agents.py FOLDER [NAME…] [--write]
 
 FOLDER is where `npm install` has put them, and beside its `node_modules` an environment `aider`
 with that one; `.ci/gateway` does both. The model recites a text, or writes a file; it goes on
@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,7 +33,7 @@ from continuation.simulator.model import Ask
 from continuation.simulator.wire import Answer
 
 PAGE = Path(__file__).parents[2] / "design" / "guide" / "any-agent.md"
-MARKS = "<!-- made by tests/gateway/agents.py -->\n", "<!-- end of the table -->"
+MARK, END = "<!-- made by tests/gateway/agents.py -->\n", "<!-- end of the table -->"
 CEILING = 3000
 """Tokens of four characters; also what a provider allows who is not asked for a limit."""
 GO = "Recite it all, please."
@@ -85,20 +86,55 @@ def text(tokens: int) -> str:
     return "".join(lines)[: tokens * 4].rpartition("\n")[0]
 
 
-class Model(Simulator):
-    """Recites, or calls the tool that an agent writes files with."""
+class Writer(Simulator):
+    """A model that calls the tool with which an agent writes files, if the scenario has a call."""
+
+    path = Path()
+    """The file to write."""
+    _now = threading.local()
+
+    def respond(self, request: Recorded) -> tuple[Answer, Reply]:
+        self._now.tool = tool_of(request.raw.decode(errors="replace"))
+        return super().respond(request)
+
+    def _reply(self, ask: Ask, scenario: Scenario, attempt: int) -> Reply:
+        if scenario.call and not self._now.tool:
+            return Reply([Text("A title")])
+        reply = super()._reply(ask, scenario, attempt)
+        blocks = [
+            self._as(b, self._now.tool) if isinstance(b, ToolUse) else b for b in reply.blocks
+        ]
+        return replace(reply, blocks=blocks)
+
+    def _as(self, call: ToolUse, tool: str) -> ToolUse:
+        """Return a call of the same size, of the tool that the agent has."""
+        content = json.loads(str(call.arguments))["content"]
+        if WRITES[tool]:
+            arguments = json.dumps({WRITES[tool]: str(self.path), "content": content})
+        else:
+            lines = "".join(f"+{line}\n" for line in content.splitlines())
+            arguments = f"*** Begin Patch\n*** Add File: {self.path.name}\n{lines}*** End Patch\n"
+        return replace(call, name=tool, arguments=arguments)
+
+
+def tool_of(request: str) -> str:
+    """Return the tool that writes files, of those that a request declares; "": it has none."""
+    return next((name for name in WRITES if f'"name":"{name}"' in request), "")
+
+
+class Model(Writer):
+    """Recites, or writes a file, in one of the `SITUATIONS`."""
 
     def __init__(self, answer: str, situation: Situation, path: Path) -> None:
         super().__init__(answer, situation.scenario)
-        self._situation, self._path = situation, path
+        self._situation, self.path = situation, path
         self._first = dict[str, int]()
         """The limit that each conversation began with."""
-        self._now = threading.local()
 
     def respond(self, request: Recorded) -> tuple[Answer, Reply]:
         asked = request.body or {}
         asked = asked.get("generationConfig", asked)
-        self._now.raw, self._now.attempt = request.raw.decode(errors="replace"), 0
+        self._now.attempt = 0
         self._now.limited = any(name in asked for name in LIMITS)
         answer, reply = super().respond(request)
         if self._situation.unended and self._now.attempt == 1 and answer.events:
@@ -112,22 +148,7 @@ class Model(Simulator):
         first = self._first.setdefault(ask.key, ask.limit)
         if self._situation.thinks and ask.limit <= first:
             ask, scenario = replace(ask, thinks=True), replace(scenario, thinking="all")
-        tool = next((name for name in WRITES if f'"name":"{name}"' in self._now.raw), "")
-        if scenario.call and not tool:
-            return Reply([Text("A title")])
-        reply = super()._reply(ask, scenario, attempt)
-        blocks = [self._as(b, tool) if isinstance(b, ToolUse) else b for b in reply.blocks]
-        return replace(reply, blocks=blocks)
-
-    def _as(self, call: ToolUse, tool: str) -> ToolUse:
-        """Return a call of the same size, of the tool that the agent has."""
-        content = json.loads(str(call.arguments))["content"]
-        if WRITES[tool]:
-            arguments = json.dumps({WRITES[tool]: str(self._path), "content": content})
-        else:
-            lines = "".join(f"+{line}\n" for line in content.splitlines())
-            arguments = f"*** Begin Patch\n*** Add File: {self._path.name}\n{lines}*** End Patch\n"
-        return replace(call, name=tool, arguments=arguments)
+        return super()._reply(ask, scenario, attempt)
 
 
 def all_agents(*places: str) -> list[Agent]:
@@ -155,12 +176,20 @@ def all_agents(*places: str) -> list[Agent]:
     return [*agents(*places), aider]
 
 
-def cell(agent: Agent, binary: Path, home: Path, wanted: str, *, file: Path | None) -> str:
-    """Run it once; say what came of it."""
+def cell(
+    agent: Agent,
+    binary: Path,
+    home: Path,
+    wanted: str,
+    *,
+    file: Path | None,
+    until: Callable[[], bool] = lambda: False,
+) -> str:
+    """Run it once, until it ends or something holds; say what came of it."""
     for name, content in agent.files.items():
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text(content if isinstance(content, str) else json.dumps(content))
-    told = run(agent, binary, home, [*agent.start, GO], lambda: False, errors=False)
+    told = run(agent, binary, home, [*agent.start, GO], until, errors=False)
     status = told.partition("\n")[0].removeprefix("exit status ")
     if file is not None:
         told = file.read_text() if file.exists() else ""
@@ -199,11 +228,8 @@ def tried(name: str, binary: Path, situation: Situation, *, served: bool) -> tup
 def main(folder: Path, names: list[str], *, write: bool) -> int:
     """Try the agents named, or all."""
     logging.getLogger("continuation").setLevel(logging.ERROR)
-    binaries = {name: folder / "node_modules" / ".bin" / name for name in TITLES}
-    binaries["aider"] = folder / "aider" / "bin" / "aider"
     names = names or [*TITLES]
-    if absent := [str(binaries[name]) for name in names if not binaries[name].exists()]:
-        sys.exit(f"there is no {', no '.join(absent)}")
+    binaries = programs(folder, names)
     rows, wrong = [f"| | {' | '.join(SITUATIONS)} |", "|---" * (len(SITUATIONS) + 1) + "|"], 0
     for name in names:
         for served in (False, True):
@@ -217,10 +243,25 @@ def main(folder: Path, names: list[str], *, write: bool) -> int:
                 print(f"{line}, {time.monotonic() - began:.0f} s", flush=True)  # noqa: T201
             rows.append(f"| {TITLES[name]}, {way} | {' | '.join(cells)} |")
     if write:
-        head, _, rest = PAGE.read_text().partition(MARKS[0])
-        rest = rest.partition(MARKS[1])[2]
-        PAGE.write_text("".join([head, MARKS[0], "\n", "\n".join(rows), "\n\n", MARKS[1], rest]))
+        write_table(MARK, rows)
     return wrong
+
+
+def programs(folder: Path, names: Sequence[str]) -> dict[str, Path]:
+    """Return the program of each agent named; exit if one is missing."""
+    binaries = {name: folder / "node_modules" / ".bin" / name for name in names}
+    if "aider" in binaries:
+        binaries["aider"] = folder / "aider" / "bin" / "aider"
+    if absent := [str(path) for path in binaries.values() if not path.exists()]:
+        sys.exit(f"there is no {', no '.join(absent)}")
+    return binaries
+
+
+def write_table(mark: str, rows: Sequence[str]) -> None:
+    """Put the rows of a table into the guide, between its mark and the next end of a table."""
+    head, _, rest = PAGE.read_text().partition(mark)
+    rest = rest.partition(END)[2]
+    PAGE.write_text("".join([head, mark, "\n", "\n".join(rows), "\n\n", END, rest]))
 
 
 if __name__ == "__main__":

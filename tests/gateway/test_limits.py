@@ -172,7 +172,9 @@ FREE = {
 MOST = {
     **dict.fromkeys(("enabled", "escalate", "remember_limit", "verify_stop_reason"), "true"),
     **dict.fromkeys(("models_endpoint", "less_thinking", "resend_failed"), "true"),
+    "stop_repetition": "true",
     "paused": "resume",
+    "refused": "fallback",
     "stall": "learned",
     "unkept_promise": "ask",
     "max_recoveries": "10",
@@ -199,7 +201,9 @@ MOST = {
 LEAST: dict[str, Any] = {
     **dict.fromkeys(("enabled", "escalate", "remember_limit", "verify_stop_reason"), False),
     **dict.fromkeys(("models_endpoint", "less_thinking", "resend_failed"), False),
+    "stop_repetition": False,
     "paused": "return",
+    "refused": "report",
     "stall": "off",
     "unkept_promise": "off",
     **dict.fromkeys(("max_recoveries", "max_drop_recoveries", "max_retries"), 0),

@@ -54,8 +54,9 @@ CLASSES = {
     "max_turn_seconds max_turn_output_tokens leave_limits_below model_max_output_tokens "
     "initial_limit clamp remember_limit stream_tool_calls stream_thinking truncated_tool_call "
     "complete_tools complete_seams truncated_document "
-    "less_thinking forced_tool_choice on_failure on_dead paused resend_failed stall "
-    "stream_bodies unkept_promise usage prefill verify_stop_reason models_endpoint "
+    "less_thinking forced_tool_choice on_failure on_dead paused refused resend_failed "
+    "stop_repetition stall stream_bodies unkept_promise usage prefill "
+    "verify_stop_reason models_endpoint "
     "recovery_prompt seam_buffer_chars backoff_seconds max_wait_seconds learned_file tracing "
     "repair unanswered_tool_calls auto_resume resume_text chain_store "
     "store_seconds log_repairs",

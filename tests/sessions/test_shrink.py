@@ -177,6 +177,36 @@ def test_images_and_short_results_stay(tmp_path: Path) -> None:
     assert shrunk == body
 
 
+FILES: list[dict[str, Any]] = [
+    {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": LONG}},
+    {"type": "image_url", "image_url": {"url": LONG}},
+    {"type": "input_file", "file_url": LONG},
+    {"fileData": {"fileUri": LONG}},
+]
+"""A file or an image in each format, with a long value that is not encoded."""
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_files_of_all_formats_stay_in_a_result_of_each(dialect: str) -> None:
+    body = write(dialect, "U:first A[c:a] R:a A[t:done]")
+    content = [*FILES, {"type": "text", "text": LONG}]
+    message = next(each for each in body.values() if isinstance(each, list))[2]
+    match dialect:
+        case "anthropic":
+            message["content"][0]["content"] = content
+        case "openai-chat":
+            message["content"] = content
+        case "openai-responses":
+            message["output"] = content
+        case _:
+            message["parts"][0]["functionResponse"]["response"] = {"output": content}
+    text = json.dumps(content[:-1])
+    repaired, _, _ = shrunk(body, dialect, 1)
+    after = json.dumps(repaired.body)
+    assert text[1:-1] in after
+    assert after.count(NOTE) == 1
+
+
 @pytest.mark.parametrize("tokens", ["0", "-1", "many", "1.5"])
 def test_a_wrong_number_is_refused(tokens: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):

@@ -142,6 +142,28 @@ def test_an_error_can_come_in_the_middle_of_a_stream(
     assert ask(sim, dialect, how).error is None
 
 
+@every
+@pytest.mark.parametrize(
+    ("how", "fault"), [("sync", {"torn_body": {1: 50}}), ("async-stream", {"torn": {1: 3}})]
+)
+def test_half_of_its_json_can_arrive(
+    sim: Simulator, dialect: str, how: How, fault: dict[str, Any]
+) -> None:
+    sim.scenario = Scenario(**fault)
+    assert ask(sim, dialect, how).error is not None
+    assert sim.posts[0].status == 200
+    assert ask(sim, dialect, how).text == ANSWER[:400]
+
+
+def test_a_torn_body_has_the_length_that_was_announced(sim: Simulator) -> None:
+    path, asked = PATHS["openai-chat"], {"model": "m", "messages": [GO]}
+    for fault, size in (("torn_body=1:50", 50), ("", None), ("torn_body=3:99999", None)):
+        headers = {**KEYS, "x-simulate": fault}
+        answer = httpx2.post(sim.url + path, headers=headers, json=asked)
+        assert int(answer.headers["content-length"]) == len(answer.content)
+        assert size in (None, len(answer.content))
+
+
 # -- who is served
 
 

@@ -1,8 +1,8 @@
 """`continuation run --batch` and `continuation finish`: a line for each request and each answer.
 
-Both work the same way: lines are read, requests are made for some of them, and each answer is
-written as a line to the file that `--out` names. That file records what is done: started again, the
-command skips its ids, and first removes half a line that a kill has left at its end.
+Both commands read lines, send requests for some of them, and write each answer as a line to the
+file that `--out` names. That file records what is done. A command that is started again skips the
+ids in the file. If a kill has left an incomplete line at its end, that line is removed first.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def add_to(commands: Commands) -> None:
 
 
 def add_lines(parser: argparse.ArgumentParser, out: str) -> None:
-    """Add the options for the output file (`out`: its help) and for concurrent requests."""
+    """Add the options for concurrent requests and the output file; `out`: its help text."""
     parser.add_argument(
         "--out",
         type=Path,
@@ -141,7 +141,7 @@ def _run(arguments: argparse.Namespace, read: type[RequestLines | ResultLines]) 
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Find what is wrong with the arguments before a file is opened. Raises `CommandError`."""
+    """Check the arguments before a file is opened. Raises `CommandError`."""
     out: Path | None = arguments.out
     if out is None:
         raise CommandError("--out FILE is missing; name the file for the answers", Exit.USAGE)
@@ -157,7 +157,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def _stop_on_interrupt(stop: Callable[[], None]) -> Generator[list[int]]:
-    """Make the first Ctrl-C call `stop`, so that answers are kept; a second one interrupts.
+    """Make the first Ctrl-C call `stop`, so that answers are kept. A second Ctrl-C interrupts.
 
     Yields a list that is empty until the first Ctrl-C.
     """
@@ -186,7 +186,7 @@ def _collect(
     show: ShowLine,
     describe: Callable[[Exception], str],
 ) -> tuple[str, Exit]:
-    """Add the results to the tally; return why it ended early, "" if not, and the status."""
+    """Add the results to the tally; return why it ended early (`""`: it did not) and the status."""
     try:
         for result in results:
             tally.add(result, describe)

@@ -1,6 +1,6 @@
-"""The files of a batch: requests in any form, or results of a batch API with answers to continue.
+"""The input files of a batch: requests in any form, or a batch API's results to complete.
 
-`bulk/lines.py` reads a line; the classes here say what is done with it.
+`bulk/lines.py` reads a line. The classes here decide what is done with it.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ from continuation.reports.account import plural
 from continuation.types import Json
 
 MODEST = 8192
-"""The output limit, in tokens, if the model's ceiling is refused."""
+"""The output limit in tokens for a prompt without one. `initial_limit` raises it to the ceiling."""
 _OLD = "completions"
 _OTHER_APIS = _OLD, "embeddings", "moderations", "generations", "edits", "videos"
-"""Endings of the paths of other APIs that OpenAI's batches call."""
+"""The endings of the paths of other APIs that OpenAI's batches call."""
 _NAMED = 5
-"""How many requests without a result are named."""
+"""The most requests without a result that are named."""
 
 
 class Lines(ABC):
-    """A file of lines, some with requests to be made; each answer is a line of the output."""
+    """A file of lines, some of which need a request. Each answer is a line of the output."""
 
     begins = b'{"'
-    """What every line of the output begins with."""
+    """The first bytes of every line of the output."""
 
     def __init__(self, arguments: argparse.Namespace, path: Path) -> None:
         self.path, self.notes = path, screen(sys.stderr)
         self.bad = 0
-        """How many lines cannot be read, or have no answer that can be continued."""
+        """The number of lines that cannot be read, or have no answer that can be continued."""
         self.before = 0
-        """How many lines are skipped because the output has them already."""
+        """The number of lines that are skipped because the output has them already."""
         self.missing = 0
-        """How many requests have no result."""
+        """The number of requests that have no result."""
         self._model: str | None = arguments.model
         self.count = _count(path)
         first = next((line for _, _, line in self._read(path, quiet=True)), None)
@@ -76,7 +76,7 @@ class Lines(ABC):
         self.driver: SdkDriver = driver
 
     def _format(self, named: str | None, line: Json) -> SdkDriver | None:
-        """Return the named format, or that of a line by its form, or else by its model; or None."""
+        """Return the named format, or else the line's, by its form or by its model; or None."""
         _, request = request_in(line)
         return choose(named or format_of(line), str(request.get("model") or self._model or ""))
 
@@ -86,7 +86,7 @@ class Lines(ABC):
         self.notes.line(f"continuation: {self.path}, line {number}: {why}", "yellow")
 
     def _read(self, path: Path, *, quiet: bool = False) -> Iterator[tuple[int, bytes, Json]]:
-        """Yield number, bytes and value of lines that are JSON objects; report the others."""
+        """Yield number, bytes and value of each line that is a JSON object; report the others."""
         for line in lines_of(path):
             if line.value is not None:
                 yield line.number, line.raw, line.value
@@ -95,11 +95,11 @@ class Lines(ABC):
 
     @abstractmethod
     def items(self, out: Output) -> Iterator[Item]:
-        """Yield the requests to be made; the index of each is its line number."""
+        """Yield the requests to send. The index of each is its line number."""
 
     @abstractmethod
     def id_of(self, line: Json) -> str:
-        """Return the id of a line of the output; `""` if this command did not write it."""
+        """Return the id of a line of the output, or `""` if this command did not write the line."""
 
     @abstractmethod
     def line(self, result: continuation.BatchResult) -> bytes:
@@ -120,11 +120,11 @@ class RequestLines(Lines):
         self._limit, self._system = arguments.max_tokens, arguments.system
         self._named: str | None = arguments.dialect
         self._plain = set[int]()
-        """Numbers of the lines under way that are only a prompt."""
+        """The numbers of the lines under way that are only a prompt."""
         self._check_used()
 
     def _check_used(self) -> None:
-        """Raise `CommandError` for an argument that no line needs: it would have no effect."""
+        """Raise `CommandError` for an argument that has no effect, because no line needs it."""
         unused = {"--model": self._model, "--max-tokens": self._limit, "--system": self._system}
         unused = {name: given for name, given in unused.items() if given}
         for _, _, line in self._read(self.path, quiet=True):
@@ -167,7 +167,7 @@ class RequestLines(Lines):
             yield Item(number, request_id, request, policies=policies)
 
     def _request(self, line: Json) -> tuple[str, Json]:
-        """Return the id and the request of a line. Raises `ValueError` saying what it lacks."""
+        """Return the id and the request of a line. Raises `ValueError` if a part is missing."""
         model = line.get("model") or self._model or ""
         if not isinstance(model, str):
             raise ValueError("model must be a string")
@@ -189,7 +189,7 @@ class RequestLines(Lines):
         return request_id, request
 
     def _fits(self, line: Json, request: Json) -> None:
-        """Raise `ValueError` for a line that holds another kind of request."""
+        """Raise `ValueError` for a line with another kind of request."""
         if not has_turns(request):
             raise ValueError("it has no prompt, messages, input or contents; add one")
         url = str(line.get("url", ""))
@@ -226,7 +226,7 @@ class RequestLines(Lines):
 
 
 class ResultLines(Lines):
-    """Results of a batch API; each truncated answer is continued."""
+    """Results of a batch API. Each truncated answer is continued."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         count = _count(arguments.results)
@@ -234,11 +234,11 @@ class ResultLines(Lines):
         self.count = count
         self._requests, self.path = self.path, arguments.results
         self._offsets = dict[str, int]()
-        """Offset of each request in its file, by id."""
+        """The id of each request -> its offset in the file, in bytes."""
         self._twice = set[str]()
-        """Ids that two requests have."""
+        """The ids that several requests have."""
         self._lines = dict[int, tuple[Json, bytes]]()
-        """Results under way by line number: value and bytes."""
+        """The line number of each result under way -> its value and its bytes."""
         for line in lines_of(self._requests):
             if line_id := id_of(line.value or {}):
                 if line_id in self._offsets:
@@ -268,7 +268,7 @@ class ResultLines(Lines):
                         self.report_bad(
                             index, f"the request of {line_id!r} names no model; add --model"
                         )
-                        continue  # not written, so that the next run tries it
+                        continue  # the line is not written, so the next run tries it
                 if line_id:
                     seen.add(line_id)
         if left := sorted(self._offsets.keys() - seen):
@@ -278,7 +278,7 @@ class ResultLines(Lines):
             self.notes.line(f"continuation: {self.path}: {message}", "yellow")
 
     def _obstacle(self, line_id: str, line: Json) -> str:
-        """Return why a result's answer cannot be continued; `""` if it can."""
+        """Return why a result's answer cannot be continued, or `""` if it can."""
         if answer_in(line) is None:
             failed = failure_in(line)
             return f"{line_id!r} has no answer" + (f", but {failed}" if failed else "")
@@ -313,7 +313,7 @@ def _count(path: Path) -> int:
 
 
 def _written(line: Json) -> bytes:
-    """Return a line as bytes; what UTF-8 cannot encode (half an emoji) is escaped."""
+    """Return a line as bytes. A lone surrogate, which UTF-8 cannot encode, is escaped."""
     try:
         return json.dumps(line, ensure_ascii=False).encode() + b"\n"
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""The file that `--out` names: the ids in its lines are done, and new lines are appended."""
+"""The file that `--out` names. The ids in its lines are done, and new lines are appended."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from continuation.types import Json
 
 
 class Output:
-    """The file of answers, readable by its owner only; one run at a time appends lines to it.
+    """The file of answers. Only its owner can read it, and only one run at a time appends to it.
 
-    What is not kept (half a line; with `force` all) is removed before the first new line.
+    Before the first new line is written, the file is truncated: an incomplete last line is removed,
+    or with `force` everything.
     """
 
     def __init__(
@@ -28,12 +29,15 @@ class Output:
         id_of: Callable[[Json], str],
         begins: bytes,
     ) -> None:
-        """Open it. `id_of`: returns a line's id; `begins`: the first bytes of every line of ours.
+        """Open the file.
+
+        `id_of`: returns a line's id, or `""` for a line that this command did not write. `begins`:
+        the first bytes of each line that this command writes.
 
         Raises `CommandError` for a file that cannot be written, is in use, or has other lines.
         """
         self.done = set[str]()
-        """The ids of the lines that it had when it was opened."""
+        """The ids of the lines that the file had when it was opened."""
         self._id_of, self._begins = id_of, begins
         self._lock = threading.Lock()
         try:
@@ -43,7 +47,7 @@ class Output:
             raise CommandError(message, Exit.USAGE) from error
         self._file = os.fdopen(file, "r+b", buffering=0)
         self._size: int | None = None
-        """How many bytes of it are kept; `None` if it is no regular file."""
+        """The number of bytes that are kept; `None` if it is not a regular file."""
         self._begun, self._before = False, b""
         try:
             if stat.S_ISREG(os.fstat(file).st_mode):
@@ -54,7 +58,10 @@ class Output:
             raise
 
     def _read_done(self, path: Path) -> int:
-        """Return how many bytes of it are whole lines. Raises `CommandError` if it is not ours."""
+        """Return the number of bytes in complete lines.
+
+        Raises `CommandError` if the file has a line that this command did not write.
+        """
         size = 0
         with path.open("rb") as file:
             for line in file:
@@ -63,7 +70,7 @@ class Output:
                 if record is None and line.strip() and not ended:
                     begun = line.startswith(self._begins) or self._begins.startswith(line)
                     if self.done or begun:
-                        break  # half a line, left by a kill
+                        break  # an incomplete line, left by a kill
                 if line.strip():
                     if not (line_id := self._id_of(record or {})):
                         free(path, force=False)
@@ -73,7 +80,7 @@ class Output:
         return size
 
     def write(self, line: bytes) -> None:
-        """Append a line, all of it or nothing. Raises `OSError`."""
+        """Append a line completely, or raise `OSError` and append nothing."""
         with self._lock:
             if not self._begun:
                 self._cut()
@@ -81,7 +88,7 @@ class Output:
             line = line if line.endswith(b"\n") else line + b"\n"
             left = memoryview(line)
             try:
-                while left:  # a disk that is nearly full takes only a part
+                while left:  # if the disk is nearly full, `write` writes only a part
                     left = left[self._file.write(left) :]
             except OSError:
                 with contextlib.suppress(OSError):
@@ -102,9 +109,9 @@ class Output:
 
 
 def _lock(file: int, path: Path) -> None:
-    """Lock a file against other runs as long as it is open, if the system has locks.
+    """Lock a file against other runs while it is open, if the system has locks.
 
-    Raises `CommandError` if another run has it: both would pay for the same answers.
+    Raises `CommandError` if another run has locked it: both would pay for the same answers.
     """
     try:
         import fcntl

@@ -1,4 +1,4 @@
-"""Counts the results of a batch: shown while it runs, and summed up at the end."""
+"""Counts the results of a batch, shows the counts while it runs, and sums them up at the end."""
 
 from __future__ import annotations
 
@@ -21,26 +21,29 @@ from continuation.reports.account import number, plural
 
 WHOLE_OUTCOMES = ("complete", "healed", "untouched")
 _ENOUGH = 20
-"""Errors in a row that end a batch, if all requests would have them, as without connection."""
+"""The batch ends after so many consecutive errors that every request would have.
+
+A missing connection is such an error.
+"""
 _NOT_SENT = TypeError, ValueError
 """What an SDK raises for a request that it cannot send."""
 _EVERY = 10.0
-"""Seconds between two lines of progress, without a live line."""
+"""Seconds between two lines of progress, if there is no live line."""
 _SLOWEST = 3
-"""How many of the slowest requests are named."""
+"""The most slow requests that are named."""
 
 
 class Tally:
-    """Counts results, and shows the counts: while they come, and in the end."""
+    """Counts results, and shows the counts while they arrive and at the end."""
 
     def __init__(self, lines: Lines, out: Output) -> None:
         self._lines, self._out = lines, out
         self._outcomes = Counter[str]()
         self._failed = self._cut = self._in_a_row = 0
-        """Failed requests; answers not whole; errors in a row that all others would have too."""
+        """Failed requests, incomplete answers, consecutive errors that every request would have."""
         self._input = self._output = 0
         self._estimated = False
-        """Whether the output tokens are an estimate, or a sum with one."""
+        """Whether the sum of output tokens contains an estimate."""
         self._cost: float | None = None
         self._slowest: list[tuple[float, int, str]] = []
         self._began = self._last = time.monotonic()
@@ -77,7 +80,7 @@ class Tally:
             self._lines.notes.line(f"continuation: {where} is incomplete: {outcome}{why}", "yellow")
 
     def reason_to_stop(self, result: continuation.BatchResult) -> str:
-        """Return why every other request would fail, too; `""` if one may succeed."""
+        """Return why every other request would fail too, or `""` if one may succeed."""
         error = result.error
         status = getattr(error, "status_code", getattr(error, "code", None))
         refused, sent = status in {401, 403}, result.report is not None
@@ -97,7 +100,7 @@ class Tally:
         return self._outcomes.total() + self._failed + self._lines.bad + self._lines.before
 
     def show(self, show: ShowLine) -> None:
-        """Show progress: on a live line, or on a new line every `_EVERY` seconds."""
+        """Show progress on a live line, or else on a new line every `_EVERY` seconds."""
         now = time.monotonic()
         if not self._lines.notes.live and now < self._last + _EVERY:
             return
@@ -113,7 +116,10 @@ class Tally:
             self._lines.notes.line(f"continuation: {', '.join(parts)}")
 
     def end(self, why: tuple[str, Exit]) -> int:
-        """Write the summary, return the exit status; `why`: what ended it early, and its status."""
+        """Write the summary; return the exit status.
+
+        `why`: what ended the batch early (`""`: nothing), and the exit status of that.
+        """
         error, status = why
         lines, note = self._lines, self._lines.notes.line
         seconds = time.monotonic() - self._began

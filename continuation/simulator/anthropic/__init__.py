@@ -1,1 +1,1 @@
-"""The simulated provider's side of `anthropic`."""
+"""The simulator of the format `anthropic`."""

@@ -21,7 +21,7 @@ class AnthropicReplyWriter:
     ) -> None:
         self._reply, self._new_id = reply, new_id
         self._sign = Signer(context.body).sign
-        # An empty answer that ended by itself costs two tokens.
+        # An empty answer with a normal end costs two tokens.
         counted = {
             "input_tokens": input_tokens(context.body),
             "cache_creation_input_tokens": 0,
@@ -94,7 +94,7 @@ class AnthropicReplyWriter:
                 pass
         yield _event({"type": "content_block_start", "index": index, "content_block": begun})
         for kind, name, piece in deltas:
-            # The most frequent event, so it is formatted by hand: long streams have thousands.
+            # Long streams have thousands of these events, so they are formatted by hand.
             delta = f'{{"type":"{kind}","{name}":{compact(piece)}}}'
             data = f'{{"type":"content_block_delta","index":{index},"delta":{delta}}}'
             yield Event("content_block_delta", data)

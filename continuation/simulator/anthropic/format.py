@@ -1,4 +1,4 @@
-"""The simulated Messages API of Anthropic's, and the requests that it refuses."""
+"""The simulated Messages API of Anthropic, and the requests that it refuses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NEEDS_CONTROLS = f"That setting requires the `{_CONTROLS}` value in the `anthro
 
 
 def form(context: AnthropicContext) -> Iterator[str]:
-    """Refuse a request without a valid limit or messages (texts ours, in the provider's style)."""
+    """Refuse a request without a valid limit or messages. The texts are ours."""
     if (requested := as_int(context.requested)) is None:
         yield "max_tokens: Input should be a valid integer"
     elif requested < 0:
@@ -64,7 +64,7 @@ def settings(context: AnthropicContext) -> Iterator[Refusal | str]:
 
 
 def prefill(context: AnthropicContext) -> Iterator[str]:
-    """Refuse a trailing assistant message, unless it is a paused turn to be continued."""
+    """Refuse a trailing assistant message, unless it is a paused answer that is continued."""
     last = context.turns[-1] if context.turns else None
     if last is None or last.role != "assistant" or last.of("server_tool_use"):
         return
@@ -75,10 +75,10 @@ def prefill(context: AnthropicContext) -> Iterator[str]:
 
 
 def history(context: AnthropicContext) -> Iterator[str]:
-    """Refuse an invalid history; a call without a result is one, as the model is to answer now.
+    """Refuse an invalid history. A call without a result is invalid, because the model must answer.
 
-    Thinking must be signed, and must come first in a turn that has any, except in a turn with
-    server tools (but there too in manual mode).
+    Thinking must be signed. It must be first in a turn that has thinking. In a turn with server
+    tools it must be first only in manual mode.
     """
     manual = context.model.thinking == "manual" or context.thinking == "enabled"
     for turn in context.turns:
@@ -93,7 +93,7 @@ def history(context: AnthropicContext) -> Iterator[str]:
 
 
 def thinking_blocks(context: AnthropicContext) -> Iterator[str]:
-    """Refuse invalid signatures and, with binding models, a changed conversation before a block."""
+    """Refuse invalid signatures and, for binding models, a block after a changed conversation."""
     binding = mapping(mapping(context.body.get("thinking")).get("block_binding"))
     drop = binding.get("prefix_mismatch_behavior") == "drop_block"
     broken = signatures.errors(
@@ -120,11 +120,11 @@ def window(context: AnthropicContext) -> Iterator[str]:
         )
 
 
-# -- Bedrock: the model in the path, streams in AWS's framing, errors in AWS's words
+# -- Bedrock: it has the model in the path, AWS event streams, and AWS's names of errors
 
 _INVOKE = re.compile(r"/model/([^/]+)/invoke(-with-response-stream)?$")
 _PREDICT = re.compile(r"/publishers/anthropic/models/([^/:]+):(r|streamR)awPredict$")
-"""The path of Vertex, which also holds the model's name."""
+"""Matches the path of Vertex, which also has the model's name."""
 _EXCEPTIONS = {
     400: "ValidationException",
     403: "AccessDeniedException",
@@ -144,7 +144,7 @@ _IN_STREAM = {
 
 
 def invoked(context: AnthropicContext) -> Iterator[str]:
-    """Refuse, on Bedrock, a body with `model` or `stream`, or without `anthropic_version`."""
+    """Refuse a body with `model` or `stream`, or without `anthropic_version`, on Bedrock."""
     if _INVOKE.search(context.request.path):
         text = "Malformed input request: #: {}, please reformat your input and try again."
         body = mapping(loads(context.request.raw))
@@ -156,7 +156,10 @@ def invoked(context: AnthropicContext) -> Iterator[str]:
 
 
 class AnthropicFormat(Format[AnthropicContext]):
-    """Serves `/v1/messages` and the paths below it, with any prefix, and Bedrock's and Vertex's."""
+    """Serves `/v1/messages` and the paths below it, with any prefix.
+
+    It also serves the paths of Bedrock and Vertex.
+    """
 
     checks = (invoked, form, settings, prefill, history, thinking_blocks, window)
     kinds: ClassVar[Mapping[int, str]] = {
@@ -215,6 +218,7 @@ class AnthropicFormat(Format[AnthropicContext]):
             context.thinks,
             mapping(body.get("thinking")).get("display") != "omitted",
             conversation_key(body.get("system"), turns[0].text),
+            endings={"paused": "pause_turn"},
         )
 
     def write(self, context: AnthropicContext, reply: Reply) -> Json | Iterable[Event]:
@@ -224,7 +228,7 @@ class AnthropicFormat(Format[AnthropicContext]):
     def refused(
         self, refusal: Refusal, request: Recorded, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        """Return a refusal; its body has the same request id as the header."""
+        """Return a refusal. Its body has the same request id as its header."""
         if _INVOKE.search(request.path):
             server = "InternalServerException"
             kind = refusal.kind or _EXCEPTIONS.get(refusal.status, server)
@@ -271,7 +275,7 @@ class AnthropicFormat(Format[AnthropicContext]):
 
 
 def _framed(event: Event) -> bytes:
-    """Return an event as a message of an AWS event stream; an error gets Bedrock's name for it."""
+    """Return an event as a message of an AWS event stream. An error gets Bedrock's name."""
     if event.name != "error":
         return encode("", event.data.encode())
     error = mapping(mapping(loads(event.data)).get("error"))

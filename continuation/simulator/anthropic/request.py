@@ -26,7 +26,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class RoleTurn:
-    """One turn: one or more messages in a row with the same role, as the API merges them."""
+    """A turn: one or more adjacent messages of one role. The API merges them."""
 
     role: str
     message: int
@@ -39,8 +39,9 @@ class RoleTurn:
 class AnthropicContext(Context):
     """A Messages request, and what its model can do.
 
-    `requested` is the output limit, whatever its value. `thinking`: the kind asked for: enabled,
-    adaptive, between_tools, disabled, or none. `budget` is that of manual mode.
+    `requested`: the output limit in the request, of any type. `thinking`: the kind of thinking that
+    the request names (enabled, adaptive, between_tools, disabled), or None. `budget`: the budget of
+    manual mode in tokens.
     """
 
     def __init__(self, request: Recorded, model: ModelLimits, known: bool) -> None:
@@ -53,14 +54,14 @@ class AnthropicContext(Context):
         kind, budget = thinking.get("type"), thinking.get("budget_tokens")
         self.thinking = None if kind is None else str(kind)
         self.budget = budget if kind == "enabled" and isinstance(budget, int) else None
-        # If the request does not set it, adaptive models think.
+        # If the request does not mention thinking, adaptive models think.
         self.thinks = model.thinking in ("adaptive", "always")
         if self.thinking is not None:
             self.thinks = kind != "disabled" and model.thinking != "none"
 
 
 def blocks(content: Any) -> list[Json]:
-    """Return content as a list of blocks; a text is one text block, an empty one none."""
+    """Return content as a list of blocks. A text is one text block; an empty text is no block."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
     return objects(content)
@@ -71,7 +72,7 @@ def messages(body: Json) -> list[Json]:
 
 
 def turns(body: Json) -> list[RoleTurn]:
-    """Return user and assistant turns; messages of one role in a row are one turn."""
+    """Return user and assistant turns. Adjacent messages of one role are one turn."""
     merged_turns: list[RoleTurn] = []
     for number, message in enumerate(messages(body)):
         role = str(message.get("role"))
@@ -99,7 +100,7 @@ def without(value: Any, *names: str) -> Any:
 
 
 def input_tokens(body: Json) -> int:
-    """Return the input in tokens: system, tools and messages as JSON, four characters each."""
+    """Return the input tokens of system, tools and messages: their JSON, four characters each."""
     heads = [[None, block] for block in (*objects(body.get("tools")), *blocks(body.get("system")))]
     body_blocks = (
         [message.get("role"), block]

@@ -1,8 +1,8 @@
 """The rules for a Messages history, as Anthropic's API enforces them.
 
-They are written from the provider's pages and error texts alone, and share nothing with the code
-that repairs histories: a wrong rule there must not be confirmed here. Sources: Anthropic's pages on
-errors, tool use and extended thinking, and the error texts that public issues quote.
+They are written only from the provider's pages and error texts. They share nothing with the code
+that repairs histories, so that a wrong rule there is not confirmed here. Sources: Anthropic's pages
+on errors, tool use and extended thinking, and the error texts that public issues quote.
 """
 
 from __future__ import annotations
@@ -100,14 +100,14 @@ _SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
 _FOREIGN = frozenset(
     {"input_text", "output_text", "refusal", "image_url", "input_image", "reasoning"}
 )
-"""Types of blocks that only other formats have. Unknown types may be new, and are accepted."""
+"""Types of blocks that only other formats have. Unknown types are accepted: they may be new."""
 _CHAT_FIELDS = REASONING_KEYS | {"tool_calls", "function_call", "refusal", "annotations", "audio"}
 _ID = re.compile(r"[a-zA-Z0-9_-]+\Z")
 _SIGNATURE = re.compile(r"[A-Za-z0-9+/_=-]+\Z")
 _OTHERS_SIGNATURES = (
     *("skip_thought_signature_validator", "context_engineering_is_the_way", "gAAAA"),
 )
-"""Google's placeholders for a lost signature, and how OpenAI's encrypted reasoning begins."""
+"""Google's placeholders for a lost signature, and the beginning of OpenAI's encrypted reasoning."""
 _LONGEST_NAME = 200
 
 
@@ -128,7 +128,7 @@ class _Said(NamedTuple):
 
 
 def faults(body: Json, model: ModelLimits) -> list[HistoryFault]:
-    """Return the rules that a history breaks; its end must let the model answer."""
+    """Return the rules that a history breaks. It must end so that the model can answer."""
     natives = as_list(body.get("messages"))
     messages = [_message(n, native) for n, native in enumerate(natives)]
     found = [
@@ -173,7 +173,7 @@ def _form(n: int, native: Any) -> Iterator[HistoryFault]:
 
 
 def _contents(message: _Said, count: int) -> Iterator[HistoryFault]:
-    """Check for empty messages, and each block by itself."""
+    """Check for empty messages, and check each block by itself."""
     n, content = message.n, message.fields.get("content")
     if not message.blocks and message.fields and not is_map(content):
         last = n == count - 1 and message.role == "assistant" and content is not None
@@ -192,7 +192,7 @@ def _contents(message: _Said, count: int) -> Iterator[HistoryFault]:
 
 
 def _is_foreign(block: _Block) -> bool:
-    """Whether a block is of no type that the API could have, or a text without a text."""
+    """Whether a block has a type that the API cannot have, or is a text block without a text."""
     fields, kind = block.fields, block.kind
     untyped = not isinstance(fields.get("type"), str)
     textless = kind == "text" and not isinstance(fields.get("text"), str)
@@ -243,7 +243,7 @@ def _order(messages: list[_Said]) -> Iterator[HistoryFault]:
 
 
 def _calls(messages: list[_Said]) -> Iterator[HistoryFault]:
-    """Check that each call has its one result at the head of the next message, and vice versa."""
+    """Check that each call has one result at the head of the next message, and vice versa."""
     seen = set[str]()
     for message in (each for each in messages if each.role == "assistant"):
         for m, _, block in message.of("tool_use"):
@@ -266,7 +266,7 @@ def _calls(messages: list[_Said]) -> Iterator[HistoryFault]:
 
 
 def _calls_end(message: _Said) -> Iterator[HistoryFault]:
-    """Check that nothing but more calls, thinking and the server's calls follows a call."""
+    """Check that only other calls, thinking and server calls follow a call."""
     called = list[str]()
     for block in message.blocks:
         if block.kind == "tool_use":
@@ -289,7 +289,7 @@ def _results(message: _Said, called: list[str]) -> Iterator[HistoryFault]:
 
 
 def _server_calls(messages: list[_Said]) -> Iterator[HistoryFault]:
-    """Check the calls that the server answers: an open one may only be in a paused turn."""
+    """Check the calls that the server answers. One without a result must be in a paused answer."""
     open_calls: dict[str, tuple[int, _Block]] = {}
     names = {
         str(b.fields.get("id") or "") for message in messages for b in message.of(*_SERVER_CALLS)
@@ -312,7 +312,7 @@ def _server_calls(messages: list[_Said]) -> Iterator[HistoryFault]:
 
 
 def _request(body: Json, messages: list[_Said]) -> Iterator[HistoryFault]:
-    """Check what a history requires of the request's other fields."""
+    """Check the other fields of the request that a history requires."""
     if not body.get("tools") and any(each.of("tool_use", "tool_result") for each in messages):
         yield _fault("tools_undeclared")
     system = body.get("system")
@@ -338,10 +338,11 @@ def _end(body: Json, messages: list[_Said], model: ModelLimits) -> Iterator[Hist
 
 
 def _systems(messages: list[_Said]) -> Iterator[HistoryFault]:
-    """Check the places of system messages; one without content is accepted anywhere.
+    """Check the places of system messages.
 
-    One may follow the user, or a result of the server's, and precede the assistant or end the
-    array. Source: Anthropic's page on mid-conversation system messages.
+    A system message must follow the user or a server's result, and must precede the assistant or
+    end the array. One without content is accepted anywhere. Source: Anthropic's page on
+    mid-conversation system messages.
     """
     before: _Said | None = None
     for at, message in enumerate(messages):
@@ -368,7 +369,7 @@ def _systems(messages: list[_Said]) -> Iterator[HistoryFault]:
 
 
 def _signatures(messages: list[_Said]) -> Iterator[HistoryFault]:
-    """Check that thinking has a signature that could be Anthropic's."""
+    """Check that the signatures of thinking may be Anthropic's."""
     for message in messages:
         for m, kind, block in message.of(*_THINKING):
             signature = block.get("signature")
@@ -383,7 +384,7 @@ def _signatures(messages: list[_Said]) -> Iterator[HistoryFault]:
 
 
 def _thinking(body: Json, messages: list[_Said], model: ModelLimits) -> Iterator[HistoryFault]:
-    """Check the places of thinking, and whether the model takes it and the mode at all."""
+    """Check the places of thinking, and whether the model accepts thinking and its mode."""
     mode = str(mapping(body.get("thinking")).get("type", ""))
     if mode in _REFUSED_MODES.get(model.thinking, ()):
         yield _fault("thinking_mode_unsupported", detail=mode)
@@ -396,7 +397,7 @@ def _thinking(body: Json, messages: list[_Said], model: ModelLimits) -> Iterator
             continue
         if message.blocks[-1].kind in _THINKING and (after is None or after.role != "assistant"):
             yield _fault("thinking_last", message.n, message.blocks[-1].m)
-        # The API never writes two thinking blocks in a row before a call: they were merged.
+        # The API writes no adjacent thinking blocks before a call, so a client has merged messages.
         kinds = [block.kind for block in message.blocks]
         for m, pair in enumerate(pairwise(kinds)):
             if pair == ("thinking", "thinking") and "tool_use" in kinds:

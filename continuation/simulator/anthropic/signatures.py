@@ -1,10 +1,10 @@
-"""Signatures of thinking blocks, invalid if the block or the conversation before it has changed.
+"""Signatures of thinking blocks. They are invalid if the block or its conversation was changed.
 
-A signature carries three digests: of the block's text, of everything before its turn (system,
-tools, messages; thinking and cache_control left out), and of the thinking block before it. Models
-that bind thinking refuse a block whose conversation changed; leaving out the oldest thinking blocks
-is allowed, leaving out one in the middle is not.
-Source: the provider's "preserved thinking" pages (prefix checks) of October 2026.
+A signature has three digests: of the block's text, of everything before its turn (system, tools and
+messages, without thinking and cache_control), and of the thinking block before it. Models that bind
+thinking refuse a block after a changed conversation. A client may drop the oldest thinking blocks,
+but none in the middle. Source: the provider's "preserved thinking" pages (prefix checks) of October
+2026.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Signer:
 def errors(body: Json, *, binding: bool, strict: bool) -> Iterator[tuple[str, Placed]]:
     """Yield the codes of the rules that thinking blocks break, each with its block.
 
-    `binding`: the model checks the conversation before a block. `strict`: signatures that the
-    simulator did not make are refused.
+    `binding`: whether the model checks the conversation before a block. `strict`: whether to refuse
+    signatures that the simulator did not make.
     """
     listed = turns(body)
     before: Json | None = None
@@ -64,7 +64,7 @@ def errors(body: Json, *, binding: bool, strict: bool) -> Iterator[tuple[str, Pl
 
 
 def _prefix(body: Json, stop: int) -> bytes:
-    """Return a digest of everything before message `stop`, with turns merged as the API does."""
+    """Return a digest of everything before message `stop`. Turns are merged as the API does."""
     head = {**body, "messages": messages(body)[:stop]}
     listed = [
         [turn.role, *(p.block for p in turn.blocks if p.kind not in THINKING)]

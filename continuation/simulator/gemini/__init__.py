@@ -1,1 +1,1 @@
-"""The simulated provider's side of `gemini`."""
+"""The simulator of the format `gemini`."""

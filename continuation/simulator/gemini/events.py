@@ -23,19 +23,19 @@ _REASONS = {
     "model_context_window_exceeded": "MAX_TOKENS",
     "refusal": "SAFETY",
 }
-"""Gemini's finish reasons by stop reason; an unknown reason is sent as it is."""
+"""Anthropic's stop reason -> Gemini's finish reason. An unknown reason is sent unchanged."""
 _UNFINISHED = ("MAX_TOKENS", "CONTINUATION")
 _THOUGHT = "Let me think about where this is going."
 
 
 class GeminiReplyWriter:
-    """Writes a reply; `portion` is the share of its blocks that this request brings."""
+    """Writes a reply. `portion` is the share of its blocks for this request."""
 
     def __init__(self, context: GeminiContext, reply: Reply, portion: Portion, name: str) -> None:
         self._context, self._reply, self._portion, self._id = context, reply, portion, name
         self._reason = _REASONS.get(reply.stop, reply.stop)
         self._unfinished = self._reason in _UNFINISHED
-        # The scenario's shape for a truncated answer.
+        # The scenario chooses the shape of a truncated answer.
         self._shape = context.scenario.empty_shape if self._unfinished else None
 
     def response(self) -> Json:
@@ -43,10 +43,10 @@ class GeminiReplyWriter:
         return self._closing(_content(*parts) if parts else self._empty())
 
     def chunks(self) -> Iterator[Json]:
-        """Yield the stream: one chunk per piece, then one with the end of the answer.
+        """Yield the stream: one chunk for each piece, then one with the end of the answer.
 
-        The usage of each chunk is the running total of the stream. The content of the last chunk is
-        an empty text, signed if the answer is whole.
+        The usage of each chunk is the total of the stream so far. The content of the last chunk is
+        an empty text, which is signed if the answer is complete.
         """
         portion, before, shown = self._portion, self._portion.before, ""
         checkpoint = self._context.scenario.checkpoint if self._context.hops else None
@@ -78,7 +78,7 @@ class GeminiReplyWriter:
                 if text and self._context.shows_thinking:
                     yield {"text": text, "thought": True}
             case ToolUse(name, id=call_id):
-                # A truncated call is left out, unless arguments are streamed.
+                # A truncated call is dropped, unless arguments are streamed.
                 if block.cut is None or self._context.streams_arguments:
                     named = {"id": call_id} if call_id else {}
                     args = whole_members(arrived(block))
@@ -87,7 +87,7 @@ class GeminiReplyWriter:
                 yield dict(raw)
 
     def _pieces(self) -> Iterator[Json]:
-        """Yield text in pieces; calls come whole unless their arguments are streamed."""
+        """Yield text in pieces. Each call is one part, unless its arguments are streamed."""
         calls = [block for block in self._portion.blocks if isinstance(block, ToolUse)]
         for block in self._portion.blocks:
             for part in self._whole(block):
@@ -103,10 +103,10 @@ class GeminiReplyWriter:
                     yield part
 
     def _call_pieces(self, call: ToolUse, signed: Json) -> Iterator[Json]:
-        """Yield a call as its name, pieces of its arguments and an empty end (Vertex only).
+        """Yield a call as its name, pieces of its arguments and an empty end (only on Vertex).
 
-        A truncated call has no end. Its `cut` is counted in characters of values, so it falls near
-        the place where it would fall in JSON.
+        A truncated call has no end. Its `cut` counts characters of values, so the truncation is
+        near the place where it would be in JSON.
         """
         named = {key: value for key, value in call_of(signed).items() if key != "args"}
         yield {**signed, "functionCall": {**named, "willContinue": True}}
@@ -128,7 +128,7 @@ class GeminiReplyWriter:
     # -- signatures
 
     def _signed(self, parts: list[Json]) -> list[Json]:
-        """Return the parts with a signature on the first call, or on the end of an ended answer."""
+        """Sign the first call, or if there is none the last part of an answer with a normal end."""
         calls = [index for index, part in enumerate(parts) if "functionCall" in part]
         if not calls and (self._context.generation < 3 or self._reason != "STOP"):
             return parts
@@ -138,7 +138,7 @@ class GeminiReplyWriter:
         return [*listed[:index], self._with_signature(listed[index]), *listed[index + 1 :]]
 
     def _with_signature(self, part: Json) -> Json:
-        """Return a part with the signature of the reply's thinking; None there: unsigned."""
+        """Return a part with the signature of the reply's thinking, or unsigned if that is None."""
         scripted = [block.signature for block in self._reply.blocks if isinstance(block, Thinking)]
         signature = scripted[-1] if scripted else SIGNED
         if self._context.generation < 3 or signature is None:
@@ -149,7 +149,7 @@ class GeminiReplyWriter:
     # -- the end
 
     def _empty(self, usual: int = 3) -> Json:
-        """Return the content of an answer without text, in the scenario's shape or the usual."""
+        """Return the content of an answer without text, in the scenario's or the usual shape."""
         match usual if self._shape in (None, 7, 8) else self._shape:
             case 1 | 2:
                 return {}
@@ -164,9 +164,9 @@ class GeminiReplyWriter:
                 return {"content": {"role": "model"}}
 
     def _closing(self, content: Json) -> Json:
-        """Return the end of an answer, with a continuation token if it is not whole.
+        """Return the end of an answer, with a continuation token if it is incomplete.
 
-        Shape 1 has no candidate at all, shape 8 one more.
+        Shape 1 has no candidate, and shape 8 has another candidate.
         """
         ending: Json = {"finishReason": self._reason} if self._reason else {}
         if self._unfinished and self._context.hops:
@@ -184,7 +184,7 @@ class GeminiReplyWriter:
         return [{**candidate, "index": index} for index in range(self._context.candidates)]
 
     def _response(self, candidates: list[Json], output: int) -> Json:
-        """Write one response; counts of 0 are left out."""
+        """Return one response. It has no counts of 0."""
         prompt = self._context.input_tokens + self._portion.before.spent
         output, thought = output * self._context.candidates, self._portion.thought
         counted = {

@@ -1,7 +1,7 @@
 """The simulated generateContent of the Gemini API and of Vertex.
 
-The texts of refusals are quoted in public bug reports or known from the providers' answers; those
-called ours follow their style.
+Most texts of refusals are from public bug reports or the providers' answers. The docstring of a
+check says if its texts are ours, in the providers' style.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from continuation.simulator.wire import Answer, Event, Json, Recorded, Refusal, 
 from continuation.wire.json_values import as_int, as_list
 
 _VERTEX = 65_535
-"""What Vertex takes of 2.5, 3 and 3.5 Flash, whose limit the Gemini API gives as 65,536."""
+"""Vertex's ceiling for 2.5, 3 and 3.5 Flash. The Gemini API's is 65,536."""
 _GOOGLE = re.compile(r"gem|learnlm")
-"""Matches names of Google's models, for a path that several providers have."""
+"""Matches the names of Google's models, in a path that several providers have."""
 
 # -- what is refused
 
@@ -50,7 +50,7 @@ def not_found(target: Target) -> Refusal:
 
 
 def form(context: GeminiContext) -> Iterator[Refusal | str]:
-    """Refuse an unknown model, contents without parts, and a limit that is no number."""
+    """Refuse an unknown model, contents without parts, and a limit that is not a number."""
     if not context.served:
         yield not_found(context.target)
     for n, content in enumerate(() if context.vertex else contents(context.body)):
@@ -63,7 +63,7 @@ def form(context: GeminiContext) -> Iterator[Refusal | str]:
 
 
 def continuation_token(context: GeminiContext) -> Iterator[str]:
-    """Refuse an invalid token, or one of another request (texts ours)."""
+    """Refuse an invalid token, or the token of another request. The texts are ours."""
     token = context.token
     if token is None:
         return
@@ -82,7 +82,7 @@ def continuation_token(context: GeminiContext) -> Iterator[str]:
 
 
 def limit(context: GeminiContext) -> Iterator[str]:
-    """Refuse, on Vertex, a limit above the ceiling; the Gemini API lowers it silently."""
+    """Refuse a limit above the ceiling on Vertex. The Gemini API lowers it silently."""
     requested, most = context.requested, context.ceiling
     if requested is None:
         return
@@ -97,7 +97,7 @@ def limit(context: GeminiContext) -> Iterator[str]:
             "* GenerateContentRequest.generation_config.max_output_tokens: max_output_tokens must "
             "be positive."
         )
-    # A model that answers in hops refuses a large limit on a request without stream (text ours).
+    # A model that answers in hops refuses a large limit without streaming. The text is ours.
     if context.hops and not context.streamed and context.token is None and requested > UNARY_MOST:
         yield (
             f"max_output_tokens must be at most {UNARY_MOST} for a non-streaming request without "
@@ -106,25 +106,25 @@ def limit(context: GeminiContext) -> Iterator[str]:
 
 
 _VERTEX_ONLY = ("message_empty", "text_empty")
-"""The Gemini API takes an empty text, and refuses missing parts in words of its own."""
+"""The Gemini API accepts an empty text, and has another text for missing parts (see `form`)."""
 
 
 def history(context: GeminiContext) -> Iterator[str]:
-    """Refuse an invalid history; a call without a result is one, as the model is to answer now."""
+    """Refuse an invalid history. A call must have a result, because the model must answer."""
     for fault in faults(context.body, context.name, context.model):
         if context.vertex or fault.code not in _VERTEX_ONLY:
             yield fault.text
 
 
 STAND_IN = "skip_thought_signature_validator"
-"""The signature that Google documents for parts whose own signature is lost."""
+"""The signature that Google documents for a part that has lost its signature."""
 
 
 def signatures(context: GeminiContext) -> Iterator[str]:
-    """Refuse invalid thought signatures; models before Gemini 3 neither make nor check them.
+    """Refuse invalid thought signatures. Models before Gemini 3 neither make nor check them.
 
-    Unknown signatures are refused only with `strict_signatures`; invalid Base64 is found by the
-    rules of the history. Source: Google's page on thought signatures, and public issues.
+    Unknown signatures are refused only with `strict_signatures`. The rules of histories refuse
+    invalid Base64. Source: Google's page on thought signatures, and public issues.
     """
     vertex = context.vertex
     listed = contents(context.body) if context.generation >= 3 else []
@@ -190,7 +190,7 @@ class GeminiFormat(Format[GeminiContext]):
         self._tokens.clear()
 
     def route(self, method: str, path: str) -> Route | None:
-        """Claim Gemini's paths; `/v1/models/NAME`, which others have too, only by the name."""
+        """Claim Gemini's paths. `/v1/models/NAME` is claimed by the name: others have it, too."""
         match = target(path)
         if match is None:
             return None
@@ -200,7 +200,7 @@ class GeminiFormat(Format[GeminiContext]):
         return "other" if gemini else None
 
     def context(self, request: Recorded) -> GeminiContext:
-        """Read a request; if the table has Vertex's ceiling of 65,535, the Gemini API's is +1."""
+        """Parse a request. If the table has Vertex's ceiling of 65,535, the Gemini API's is +1."""
         parsed, scenario = _target(request), request.scenario
         limits, known = self.limits(parsed.model, scenario)
         odd = limits.ceiling == _VERTEX and parsed.model not in self.models
@@ -213,7 +213,7 @@ class GeminiFormat(Format[GeminiContext]):
         before = context.continued[1] if context.continued else Progress()
         prompt_turns = turns(body)
         first = prompt_turns[0].text if prompt_turns else ""
-        # The rest of the limit after earlier hops; what the model must generate again is added.
+        # The rest of the limit after earlier hops. Add the tokens that the model generates again.
         left = context.limit - before.spent
         return Ask(
             [*prompt_turns, PromptTurn("assistant", before.text)] if before.text else prompt_turns,
@@ -224,6 +224,7 @@ class GeminiFormat(Format[GeminiContext]):
             context.shows_thinking,
             conversation_key(get(body, "systemInstruction"), first),
             "candidatesTokenCount",
+            {"aborted": "MALFORMED_FUNCTION_CALL"},
         )
 
     def write(self, context: GeminiContext, reply: Reply) -> Json | Iterable[Event]:
@@ -232,7 +233,7 @@ class GeminiFormat(Format[GeminiContext]):
             before = context.continued[1]
             room = min(room, max(0, context.limit - before.spent))
         portion = Portion(reply.blocks, before, room)
-        if portion.cut:  # to this hop's share
+        if portion.cut:  # the answer has more than this hop's share
             whole = context.limit <= portion.progress.spent
             stop = "max_tokens" if whole else "CONTINUATION"
             reply = replace(reply, stop=stop, stop_sequence=None)
@@ -244,7 +245,7 @@ class GeminiFormat(Format[GeminiContext]):
     def stream(
         self, context: GeminiContext, events: Sequence[Event], headers: Mapping[str, str]
     ) -> Answer:
-        """Return a stream in Google's framing: with CRLF at a line's end, or as one JSON array."""
+        """Return a stream in Google's framing: as lines that end in CRLF, or as one JSON array."""
         listed, framed = not _wants_events(context.request), list[Event]()
         for event in events:
             text = f"data: {event.data}\r\n\r\n"
@@ -257,14 +258,14 @@ class GeminiFormat(Format[GeminiContext]):
         return Answer(200, {"content-type": kind, **headers}, events=framed)
 
     def unknown_caller(self, request: Recorded) -> Refusal | None:
-        """Return the refusal of a request without a key, which may be in the query too; or None."""
+        """Return the refusal of a request without a key, or None. The query may have the key."""
         refusal = super().unknown_caller(request)
         return None if any(parse_qs(request.query).get("key", [])) else refusal
 
     def refused(
         self, refusal: Refusal, request: Recorded, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        """Return a refusal; it is an array if the answer would have been one."""
+        """Return a refusal. It is an array if the answer would have been one."""
         answer = super().refused(refusal, request, headers)
         listed = _target(request).verb == "streamGenerateContent" and not _wants_events(request)
         return replace(answer, body=b"[" + answer.body + b"]") if listed else answer
@@ -283,7 +284,7 @@ class GeminiFormat(Format[GeminiContext]):
         target, model = context.target, context.model
         if not (context.known and context.scenario.models_endpoint):
             return self.refused(not_found(target), context.request)
-        if target.vertex:  # which reports no limits
+        if target.vertex:  # Vertex reports no limits
             name = f"publishers/google/models/{target.model}"
             return self.json(200, {"name": name, "versionId": "default"})
         limits = {"inputTokenLimit": model.window, "outputTokenLimit": model.ceiling}

@@ -1,11 +1,12 @@
-"""The progress of an answer, and the share of it that one request may bring.
+"""The progress of an answer, and the share of it that one request gets.
 
-A Gemini 4 answer may take several requests ("hops"). Each is the same request again with the token
-of the one before; `maxOutputTokens` bounds all of them together. The model is deterministic, so a
-token stands for a position in the answer: text continues behind the text so far. Thinking and calls
-do not come in halves: the tokens that earlier hops spent on them are not charged again, and a call
-is sent whole, by the hop that completes it.
-Source: Google's page on long decode; refusals that it does not describe are ours.
+An answer of Gemini 4 may need several requests ("hops"). Each hop is the same request with the
+token of the hop before, and `maxOutputTokens` bounds all hops together. The simulated model is
+deterministic, so a token means a position in the answer. Text continues after the text so far. A
+call is not split: the hop that completes it sends all of it. Tokens that earlier hops spent on
+thinking and calls are not charged again.
+
+Source: Google's page on long decode. Refusals that it does not describe are ours.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from continuation.simulator.scenario import Block, Raw, Text, Thinking, ToolUse
 class Progress:
     """The tokens that all hops so far have spent, and their visible text.
 
-    `begun`: tokens spent on a call that is not whole yet.
+    `begun`: tokens spent on a call that is still incomplete.
     """
 
     thought: int = 0
@@ -41,14 +42,14 @@ class Progress:
 
     @property
     def repeated(self) -> int:
-        """Tokens that the model will spend again: thinking and calls do not come in halves."""
+        """Tokens that the model generates again, because thinking and calls are not split."""
         return self.thought if self.only_thought else self.begun
 
 
 class Portion:
-    """The share of an answer that one hop brings: `blocks`, and the `progress` after it.
+    """The share of an answer for one hop: its `blocks`, and the `progress` after it.
 
-    `room`: tokens that this hop may spend. `cut`: whether the answer has more.
+    `room`: the tokens that this hop may spend. `cut`: whether the answer has more.
     """
 
     def __init__(self, answer: Iterable[Block], before: Progress, room: float = math.inf) -> None:
@@ -92,7 +93,7 @@ class Portion:
                 self.blocks.append(block)
                 self._go_on(output=whole)
             case ToolUse():
-                # Sent once its tokens are spent; a call that the limit truncated stays truncated.
+                # It is sent when all its tokens are spent. A call truncated by the limit stays so.
                 paid = self._pay(max(0, whole - begun))
                 if self.cut:
                     self._go_on(begun=paid)
@@ -104,7 +105,7 @@ class Portion:
                     self._go_on(begun=whole - begun)
 
     def _pay(self, owed: int) -> int:
-        """Spend `owed` tokens, or as many as there is room for; return how many."""
+        """Spend at most `owed` tokens, as far as there is room; return the number."""
         paid = int(min(owed, self._room))
         self._room -= paid
         self.cut = paid < owed

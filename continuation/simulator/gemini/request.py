@@ -1,4 +1,4 @@
-"""Reads a generateContent request: its path, model, turns, and the progress of its answer."""
+"""Parses a generateContent request: its path, model, turns, and the progress of its answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WORD = re.compile(r"(?<=[a-z])([A-Z])")
 
 @dataclass(frozen=True)
 class Target:
-    """The parts of a path; `verb` is empty if the path asks about the model itself."""
+    """The parts of a path. `verb` is empty if the path is for the model's description."""
 
     version: str
     vertex: bool
@@ -44,7 +44,7 @@ def target(path: str) -> Target | None:
 
 
 def get(fields: Json, name: str) -> Any:
-    """Return a field by its camelCase name; the field itself may be in snake_case."""
+    """Return a field by its camelCase name. In the request its name may be in snake_case."""
     return fields.get(name, fields.get(_WORD.sub(r"_\1", name).lower()))
 
 
@@ -57,7 +57,7 @@ def parts(content: Json) -> list[Json]:
 
 
 def text_of(part: Json) -> str:
-    """Return a part's visible text; `""` for a thought, or a part without text."""
+    """Return a part's visible text, or `""` for a thought or a part without text."""
     text = part.get("text")
     return text if isinstance(text, str) and not part.get("thought") else ""
 
@@ -67,11 +67,11 @@ def call_of(part: Json) -> Json:
 
 
 SIGNED_BY = {False: b"SIMG", True: b"SIMV"}
-"""First bytes of signatures of Vertex (`True`) and the Gemini API, which refuse each other's."""
+"""The first bytes of signatures of Vertex (`True`) and the Gemini API. Each refuses the other's."""
 
 
 def sign(part: Json, *, vertex: bool) -> str:
-    """Return a part's signature: a digest of its content, with the mark of its service."""
+    """Return a part's signature: a digest of its content, with the mark of the service."""
     return seal(SIGNED_BY[vertex], part_digest(part))
 
 
@@ -82,7 +82,7 @@ def part_digest(part: Json) -> bytes:
 
 
 def turns(body: Json) -> list[PromptTurn]:
-    """Return the conversation as the model reads it; contents of one role in a row are one turn."""
+    """Return the conversation as turns. Adjacent contents of one role are one turn."""
     prompt_turns: list[PromptTurn] = []
     for content in contents(body):
         listed = parts(content)
@@ -96,11 +96,11 @@ def turns(body: Json) -> list[PromptTurn]:
 
 _PROMPT = ("systemInstruction", "tools", "toolConfig", "cachedContent", "contents")
 UNARY_MOST = 32_768
-"""Tokens: the largest limit, and output, of a request without stream to a model with hops."""
+"""The largest limit, and output, in tokens of a body from a model that answers in hops."""
 HOP_MOST = 65_536
-"""Tokens of a stream before it stops with CONTINUATION."""
+"""The tokens of a stream before it stops with CONTINUATION."""
 _UNSET = 8_192
-"""The limit where a request sets none: vendors disagree, so the lowest that is reported."""
+"""The limit in tokens if a request sets none: the lowest of the different reported values."""
 _MOST_CANDIDATES = 8
 
 
@@ -122,29 +122,29 @@ class GeminiContext(Context):
         match = _GENERATION.match(self.name)
         #: 3 for gemini-3.5-flash and the `-latest` names; 0 for a model that is not Gemini.
         self.generation = int(match[1]) if match else 3 * self.name.endswith("-latest")
-        # The input in tokens is estimated: the prompt as JSON, four characters each.
+        # The input tokens are estimated from the prompt as JSON, four characters each.
         prompt = [get(self.body, name) for name in _PROMPT]
         self.input_tokens = sum(tokens(compact(value)) for value in prompt if value is not None)
 
-        # Whether an answer may take several requests; on Vertex only in v1beta1.
+        # Whether an answer may need several requests. On Vertex only v1beta1 supports that.
         old = self.vertex and parsed.version == "v1"
         self.hops = self.scenario.tokens and self.generation >= 4 and not old
-        #: Tokens of one request's output, or None if only the limit bounds it.
+        #: The most output tokens of one request; None: only the limit bounds it.
         self.hop_room: int | None = None
         if self.hops:
             self.hop_room = self.scenario.hop or (HOP_MOST if self.streamed else UNARY_MOST)
-        #: A digest of the model and the whole prompt, to which a continuation token is bound.
+        #: A digest of the model and the complete prompt, to which a continuation token is bound.
         self.conversation = digest([self.name, *prompt])
         self.token: Any = get(self.body, "continuationToken")
-        #: The conversation and the progress of the answer that the token continues; None if this
-        #: simulator has not issued it. The token may be in either alphabet of Base64.
+        #: The conversation and the progress of the answer that the token continues; None: this
+        #: simulator did not issue the token. It may be in either alphabet of Base64.
         self.continued: tuple[bytes, Progress] | None = None
         if isinstance(self.token, str):
             self.continued = issued.get(self.token.translate(str.maketrans("-_", "+/")))
 
         self.config = mapping(get(self.body, "generationConfig"))
         self.requested: Any = get(self.config, "maxOutputTokens")
-        #: The largest limit, in tokens; lower if the prompt uses up a shared context window.
+        #: The largest limit in tokens. It is lower if the prompt needs much of a shared window.
         self.ceiling = model.ceiling
         if model.window is not None and model.window_shared:
             self.ceiling = max(1, min(model.ceiling, model.window - self.input_tokens))
@@ -155,19 +155,19 @@ class GeminiContext(Context):
         off = budget == 0 or (budget is None and model.thinking == "manual")
         self.thinks = model.thinking == "always" or (model.thinking != "none" and not off)
         self.shows_thinking = bool(get(thinking, "includeThoughts"))
-        # Vertex streams the arguments of calls in pieces if the request asks for it.
+        # Vertex streams the arguments of calls in pieces if the request says so.
         calling = mapping(get(mapping(get(self.body, "toolConfig")), "functionCallingConfig"))
         cut = bool(get(calling, "streamFunctionCallArguments"))
         self.streams_arguments = self.streamed and cut
 
     @property
     def limit(self) -> int:
-        """Output limit of the whole answer, in tokens; one above the ceiling is lowered to it."""
+        """The output limit of the complete answer in tokens, at most the ceiling."""
         unset = HOP_MOST if self.generation >= 4 else _UNSET
         return min(unset if self.requested is None else int(self.requested), self.ceiling)
 
     def issue(self, progress: Progress) -> str:
-        """Return the token of a position in the answer; the same position has the same token."""
+        """Return the token of a position in the answer. One position always has the same token."""
         state = [progress.thought, progress.output, progress.begun, progress.text]
         token = seal(b"SIMT", digest([self.conversation.hex(), state]))
         self._issued[token] = self.conversation, progress

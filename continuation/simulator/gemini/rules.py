@@ -1,7 +1,7 @@
 """The rules for the contents of a Gemini request, as Google's API and Vertex enforce them.
 
-They are written from Google's pages and error texts alone, and share nothing with the code that
-repairs histories: a wrong rule there must not be confirmed here. Sources: Google's pages on
+They are written only from Google's pages and error texts. They share nothing with the code that
+repairs histories, so that a wrong rule there is not confirmed here. Sources: Google's pages on
 function calling and on thought signatures, and the error texts that public issues quote.
 """
 
@@ -91,7 +91,7 @@ class _Content(NamedTuple):
 
 
 def faults(body: Json, name: str, model: ModelLimits) -> list[HistoryFault]:
-    """Return the rules that contents break; their end must let the model answer."""
+    """Return the rules that contents break. They must end so that the model can answer."""
     natives = as_list(body.get("contents"))
     contents = [_content(n, native) for n, native in enumerate(natives)]
     found = [] if natives else [_fault("history_empty")]
@@ -115,7 +115,7 @@ def faults(body: Json, name: str, model: ModelLimits) -> list[HistoryFault]:
 def _content(n: int, native: Any) -> _Content:
     fields = mapping(native)
     parts = fields.get("parts")
-    listed = [parts] if is_map(parts) else as_list(parts)  # one alone need not be in a list
+    listed = [parts] if is_map(parts) else as_list(parts)  # a single part need not be in a list
     role = "model" if fields.get("role") == "model" else "user"
     return _Content(n, role, [_PlacedPart(m, mapping(part)) for m, part in enumerate(listed)])
 
@@ -132,7 +132,7 @@ def _form(n: int, native: Any) -> Iterator[HistoryFault]:
 
 def _part(n: int, part: _PlacedPart) -> Iterator[HistoryFault]:
     m, fields, text = part.m, part.fields, part.fields.get("text")
-    if "type" in fields and is_reasoning(fields):  # of another format
+    if "type" in fields and is_reasoning(fields):  # it has another format
         yield _fault("block_invalid", n, m)
         return
     if part.signature and not _SIGNATURE.match(part.signature):
@@ -148,7 +148,7 @@ def _part(n: int, part: _PlacedPart) -> Iterator[HistoryFault]:
 
 
 def _says(part: _PlacedPart) -> bool:
-    """Whether a part is content: a blank text and an unsigned thought count as nothing."""
+    """Whether a part is content. A blank text and an unsigned thought are not."""
     text = part.fields.get("text")
     if part.signature or part.call or part.response or not isinstance(text, str):
         return True
@@ -183,16 +183,16 @@ def _pairs(contents: list[_Content]) -> Iterator[HistoryFault]:
 
 
 def _answers(response: _PlacedPart, call: _PlacedPart) -> bool:
-    """Whether a response names a call: by its id if both have one, else by the function."""
+    """Whether a response names a call: by its id if both have one, or else by the function."""
     named, wanted = response.response, call.call
     key = "id" if named.get("id") and wanted.get("id") else "name"
     return bool(named.get(key) == wanted.get(key))
 
 
 def _unsigned(contents: list[_Content]) -> Iterator[HistoryFault]:
-    """Check that the first call of each step of the current turn is signed, as from Gemini 3 on.
+    """Check that the first call of each step of the current turn is signed (from Gemini 3 on).
 
-    The turn begins after the last content of the user's without a function response.
+    The turn begins after the user's last content without a function response.
     """
     for content in reversed(contents):
         if content.role == "user" and not content.responses:

@@ -1,1 +1,1 @@
-"""The simulated provider's side of `openai_chat`."""
+"""The simulator of the format `openai-chat`."""

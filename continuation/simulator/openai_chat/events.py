@@ -1,4 +1,4 @@
-"""Writes a reply in Chat's format: the chunks of a stream, or one completion."""
+"""Writes a reply in Chat's format: the chunks of a stream, or one body."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from continuation.simulator.wire import Event, Json
 from continuation.wire.json_values import as_int, mapping
 
 CREATED = 1_760_000_000
-"""The time of every answer, in Unix time; it is fixed, so that tests know it."""
+"""The Unix time of every answer. It is fixed, so that tests know it."""
 DONE = Event(None, "[DONE]")
 _FINISH = {
     "max_tokens": "length",
@@ -32,7 +32,7 @@ _FILTERED = [{"prompt_index": 0, "content_filter_results": _SAFE}]
 
 
 class ChatReplyWriter:
-    """Writes a reply as the request's vendor does; `call_id` returns a new id for a call."""
+    """Writes a reply as the request's vendor does. `call_id` returns a new id for a call."""
 
     def __init__(
         self, context: ChatContext, reply: Reply, name: str, call_id: Callable[[], str]
@@ -70,9 +70,9 @@ class ChatReplyWriter:
         return {**head, "usage": self._usage(), **self.reply.extra}
 
     def chunks(self) -> Iterator[Event]:
-        """Yield the stream: role, deltas, finish reason, usage if asked for, and `[DONE]`."""
+        """Yield the stream: role, deltas, finish reason, usage if requested, and `[DONE]`."""
         vendor, stop = self._vendor, self.reply.stop
-        if vendor.name == "azure":  # about the prompt, before there is a completion
+        if vendor.name == "azure":  # the first chunk is about the prompt
             blank: Json = {"id": "", "object": "", "created": 0, "model": "", "choices": []}
             yield _event({**blank, "prompt_filter_results": _FILTERED})
         overflow = stop == "model_context_window_exceeded"
@@ -91,7 +91,7 @@ class ChatReplyWriter:
             yield DONE
 
     def _usage(self) -> Json:
-        """Return the completion's usage; an echoed prefix counts as part of the prompt."""
+        """Return the answer's usage. An echoed prefix counts as part of the prompt."""
         prompt, output = self.context.prompt, spent(self.reply) * self._choices
         hidden = (Thinking, Text) if self._withheld else (Thinking,)
         counted = {
@@ -145,7 +145,7 @@ class ChatReplyWriter:
     # -- a stream
 
     def _deltas(self) -> Iterator[Json]:
-        """Yield the delta of each chunk, the role first."""
+        """Yield the delta of each chunk. The first one has the role."""
         blocks, size = self._blocks, self.reply.deltas
         silent = bool(blocks) and all(isinstance(block, ToolUse) for block in blocks)
         first: Json = {"role": "assistant", "content": None if silent else ""}
@@ -158,7 +158,7 @@ class ChatReplyWriter:
                 case Thinking(text):
                     yield from map(self._reasoning, pieces(text, size))
                 case ToolUse():
-                    # Id and name, then the arguments; some servers send a call in one piece.
+                    # Id and name come before the arguments. Some servers send a call in one piece.
                     arguments, index = arrived(block), index + 1
                     at_once, later = (
                         (arguments, "") if self._vendor.whole_calls else ("", arguments)
@@ -170,7 +170,7 @@ class ChatReplyWriter:
                     yield dict(raw)
 
     def _chunk(self, number: int, delta: Json, finish: str | None) -> Json:
-        """Put a delta into its frame, with what OpenAI adds to hide its length."""
+        """Return a chunk with a delta, and with the field by which OpenAI hides its length."""
         choice = self._choice(number, "delta", delta, finish)
         whole = {**self._head("chat.completion.chunk"), "choices": [choice]}
         if self._options.get("include_usage"):

@@ -1,6 +1,6 @@
-"""The simulated Chat Completions API of OpenAI's and other vendors, and what they refuse.
+"""The simulated Chat Completions API of OpenAI and other vendors, and what they refuse.
 
-A vendor's texts are in its table; a limit or a prefill for which it has none is not refused.
+A vendor's texts are in its table. If it has no text for a limit or a prefill, it accepts that.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _FLAGS = (
     *("continue_final_message", "add_generation_prompt"),
     *("thinking", "enable_thinking", "chat_template_kwargs"),
 )
-"""Parameters of other servers for continuing a message, and for thinking."""
+"""Parameters of other servers, for continuing a message and for thinking."""
 
 
 def form(context: ChatContext) -> Iterator[Refusal]:
-    """Refuse a limit below one token; the text is OpenAI's."""
+    """Refuse a limit below one token. The text is OpenAI's."""
     for name in LIMITS:
         value = context.body.get(name)
         if value is not None and (as_int(value) or 0) < 1:
@@ -54,7 +54,7 @@ def no_model(name: str) -> Refusal:
 
 
 def model_and_flags(context: ChatContext) -> Iterator[Refusal]:
-    """Refuse an unknown model, and, as OpenAI, other servers' parameters (`_FLAGS`)."""
+    """Refuse an unknown model. OpenAI also refuses other servers' parameters (`_FLAGS`)."""
     if not context.served:
         yield no_model(context.name)
     if context.vendor.openai:
@@ -75,7 +75,7 @@ def unverified() -> Refusal:
 
 
 def parameters(context: ChatContext) -> Iterator[Refusal]:
-    """Refuse a limit under a name that this vendor refuses, and `stream_options` if it does."""
+    """Refuse a limit under a name that the vendor refuses, and `stream_options` if it does so."""
     vendor, options = context.vendor, context.body.get("stream_options")
     if context.streamed and not vendor.streams:
         yield unverified()
@@ -108,7 +108,7 @@ def _unrecognized(name: str) -> Refusal:
 
 
 def _not_taken(context: ChatContext, path: tuple[str, ...], value: Any) -> Refusal:
-    """Return the refusal of an unknown parameter; for Mistral in the form of its validator."""
+    """Return the refusal of an unknown parameter. Mistral's has the form of a validator's error."""
     if context.vendor.name != "mistral":
         return _unrecognized(path[0])
     text = "Extra inputs are not permitted"
@@ -122,7 +122,7 @@ _PLAIN = Refusal("")
 def _worded(
     context: ChatContext, what: str, base: Refusal = _PLAIN, **values: object
 ) -> Iterator[Refusal]:
-    """Yield a refusal with the text that the vendor's table has for `what`; none without text."""
+    """Yield a refusal with the text for `what` in the vendor's table; no text: yield none."""
     text = context.vendor.errors.get(what)
     if text is not None:
         yield replace(base, text=text.format(**values))
@@ -180,9 +180,9 @@ def _template_flags(context: ChatContext) -> Iterator[Refusal]:
 
 
 def history(context: ChatContext) -> Iterator[Refusal]:
-    """Refuse an invalid history; a call without a result is one, as the model is to answer now.
+    """Refuse an invalid history. A call without a result is invalid, because the model must answer.
 
-    OpenAI accepts an empty `content`, but null only if another field (`others`) replaces it.
+    OpenAI accepts an empty `content`. It accepts null only if another field (`others`) replaces it.
     """
     vendor, messages = context.vendor, context.messages
     others = ("tool_calls", "function_call", "refusal", "audio")
@@ -204,13 +204,13 @@ def history(context: ChatContext) -> Iterator[Refusal]:
 
 
 def window(context: ChatContext) -> Iterator[Refusal]:
-    """Refuse a prompt, or prompt plus limit, above the context window, if the vendor does so."""
+    """Refuse a prompt, or a prompt plus limit, above the context window, if the vendor does so."""
     vendor, size, prompt = context.vendor, context.model.window, context.prompt
     if size is None:
         return
     requested = context.requested or 0
     what, room, over = "total", size - requested, prompt + requested > size
-    if context.restricted:  # reasoning models have a limit on the input as well
+    if context.restricted:  # reasoning models also have a limit for the input
         what, room = "input", size - context.model.ceiling
         over = prompt > room > 0
     elif prompt > size and "prompt" in vendor.errors:
@@ -230,7 +230,7 @@ def window(context: ChatContext) -> Iterator[Refusal]:
 
 
 class ChatFormat(Format[ChatContext]):
-    """Serves `…/chat/completions` and `…/models` with any prefix, as the scenario's vendor."""
+    """Serves `…/chat/completions` and `…/models` with any prefix, like the scenario's vendor."""
 
     checks = (form, model_and_flags, parameters, ceiling, prefill, history, window)
     kinds: ClassVar[Mapping[int, str]] = {
@@ -259,6 +259,10 @@ class ChatFormat(Format[ChatContext]):
         messages = context.messages
         head = [text_of(m.get("content")) for m in messages if m.get("role") in _INSTRUCTIONS]
         questions = [text_of(m.get("content")) for m in messages if m.get("role") == "user"]
+        # Zhipu's word for a generation that failed. vLLM's word is from its issue 31690.
+        endings = {"aborted": "network_error"}
+        if context.vendor.name == "vllm":
+            endings["repeats"] = "repetition"
         return Ask(
             _turns(context),
             context.limit,
@@ -268,6 +272,7 @@ class ChatFormat(Format[ChatContext]):
             bool(context.vendor.reasoning),
             conversation_key(head, *questions[:1]),
             "completion_tokens",
+            endings,
         )
 
     def write(self, context: ChatContext, reply: Reply) -> Json | Iterable[Event]:
@@ -301,7 +306,7 @@ class ChatFormat(Format[ChatContext]):
         return [*super().error_events(refusal, scenario, number), *done]
 
     def other(self, request: Recorded) -> Answer:
-        """Describe one model; some vendors give its window or its ceiling."""
+        """Describe one model. Some vendors report its window or its ceiling."""
         name, scenario = _model_path(request.path), request.scenario
         if not name or not scenario.models_endpoint:
             text = f"Invalid URL ({request.method} {request.path})"
@@ -327,10 +332,10 @@ _INSTRUCTIONS = ("system", "developer")
 
 
 def _turns(context: ChatContext) -> list[PromptTurn]:
-    """Return the turns as the model sees them; adjacent messages of one role are one turn.
+    """Return the turns as the model reads them. Adjacent messages of one role are one turn.
 
-    After a finished assistant turn at the end the model begins anew. In the manner `exact` that
-    turn is left out, since the model would continue it.
+    If the last turn is a finished assistant turn, the model begins again. In the manner `exact`
+    that turn is dropped, because the model would continue it.
     """
     turns: list[PromptTurn] = []
     for message in context.messages:
@@ -350,7 +355,7 @@ def _turns(context: ChatContext) -> list[PromptTurn]:
 
 
 def _model_path(path: str) -> str | None:
-    """Return the model a path asks about, "" for all; None: another path, or one of Gemini's."""
+    """Return the model that a path describes, or "" for all; None: another path, or Gemini's."""
     before, separator, name = path.partition("/models")
     if not separator or before.endswith("/v1beta") or ":" in name or name[:1] not in ("", "/"):
         return None

@@ -1,4 +1,4 @@
-"""Reads a Chat request: its messages, its settings, how the vendor understands its end."""
+"""Parses a Chat request: its messages, its settings, and how the vendor interprets its end."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from continuation.simulator.wire import Json, Recorded
 from continuation.wire.json_values import as_int, mapping, objects
 
 Ending = Literal["open", "prefill", "finished", "user"]
-"""`open`: the last message is the user's. `user`: the server takes it for the user's."""
+"""`open`: the last message is the user's. `user`: the server treats it as the user's."""
 _DEPLOYMENT = re.compile(r"/openai/deployments/([^/]+)/")
 
 
 def model_name(request: Recorded) -> str:
-    """Return the model of a request, from its body or the deployment in its path; or `""`."""
+    """Return the model of a request, from its body or the deployment in its path, or `""`."""
     deployment = _DEPLOYMENT.search(request.path)
     return str((request.body or {}).get("model") or (deployment[1] if deployment else ""))
 
 
 class ChatContext(Context):
-    """A Chat request, its vendor, and what the model does with thinking.
+    """A Chat request, its vendor, and whether the model thinks.
 
-    `thinks`: the model may think: it can, and the request does not turn it off. `reasons`: it does,
-    always or because the request or the scenario asks for it. `restricted`: a reasoning model of
-    OpenAI, which has another parameter for the limit, and a limit on the input.
+    `thinks`: whether the model may think: it can, and the request does not turn thinking off.
+    `reasons`: whether it thinks: always, or because the request or the scenario says so.
+    `restricted`: whether it is a reasoning model of OpenAI, which has another parameter for the
+    limit, and a limit for the input.
     """
 
     def __init__(self, request: Recorded, model: ModelLimits, known: bool) -> None:
@@ -50,7 +51,7 @@ class ChatContext(Context):
         self.restricted = vendor.openai and model.thinking in ("adaptive", "always")
 
         names = (name for name in vendor.limits if body.get(name) is not None)
-        #: The limit's parameter in the request, or the one that would set it.
+        #: The name of the limit in the request, or the name by which it would be set.
         self.limit_name = next(names, vendor.limits[-1])
         self.requested = as_int(body.get(self.limit_name))
         # A server that refuses no limit lowers it to the ceiling.
@@ -68,7 +69,7 @@ class ChatContext(Context):
 
     @property
     def ending(self) -> Ending:
-        """How the model understands the end of a request that was not refused."""
+        """How the model interprets the end of a request that was not refused."""
         if self.last.get("role") != "assistant":
             return "open"
         if self.last.get("tool_calls"):
@@ -81,7 +82,7 @@ class ChatContext(Context):
 
 
 def _switched(body: Json, *, on: bool) -> Iterator[bool]:
-    """Yield, for each vendor's parameter for thinking, whether the body turns it on (or off)."""
+    """Yield for each vendor's parameter whether the body turns thinking on (or off)."""
     yield mapping(body.get("thinking")).get("type") == ("enabled" if on else "disabled")
     for holder in (body, mapping(body.get("chat_template_kwargs"))):
         yield holder.get("enable_thinking") is on

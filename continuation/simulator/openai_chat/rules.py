@@ -1,7 +1,7 @@
 """The rules for a Chat history, as OpenAI and other vendors enforce them.
 
-They are written from the vendors' pages and error texts alone, and share nothing with the code that
-repairs histories: a wrong rule there must not be confirmed here. Sources: the error texts of
+They are written only from the vendors' pages and error texts. They share nothing with the code that
+repairs histories, so that a wrong rule there is not confirmed here. Sources: the error texts of
 OpenAI, DeepSeek, Moonshot, Mistral and Cerebras that public issues quote.
 """
 
@@ -23,8 +23,8 @@ RULES = Rulebook(
         " 'assistant', 'user', 'function', 'tool', and 'developer'.",
         "message_foreign": "Invalid value for 'messages[{n}].content': a block of another dialect",
         "tool_calls_empty": "[] is too short - 'messages.{n}.tool_calls'",
-        # Moonshot's text, hence its double space where the id is empty; Mistral refuses all ids but
-        # nine letters or digits.
+        # This is Moonshot's text. It has a double space if the id is empty. Mistral refuses all ids
+        # except those of nine letters or digits.
         "tool_use_id_invalid": "Invalid request: tool_call_id {id} is not found",
         "tool_use_duplicate_id": "Duplicate value for 'tool_call_id' of {id} in message[{n}]",
         "tool_result_duplicate": "Duplicate value for 'tool_call_id' of {id} in message[{n}]",
@@ -53,16 +53,16 @@ _fault = RULES.fault
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _FOREIGN = ("tool_use", "tool_result", "image", "input_image")
-"""Types of blocks that only other formats have in `content`, besides thinking."""
+"""Types of blocks, other than thinking, that only other formats have in `content`."""
 _INSTEAD = ("tool_calls", "refusal", "audio", "function_call")
-"""Fields of the assistant that may replace `content`."""
+"""Fields of assistant messages that may replace `content`."""
 _MISTRAL_ID = re.compile(r"[a-zA-Z0-9]{9}\Z")
 _REASONS = re.compile(r"reasoner|thinking|-r1\b", re.IGNORECASE)
-"""Matches names of models of DeepSeek and Moonshot that always reason."""
+"""Matches the names of DeepSeek's and Moonshot's models that always reason."""
 
 
 def faults(body: Json, vendor: str) -> list[HistoryFault]:
-    """Return the rules that a history breaks; its end must let the model answer."""
+    """Return the rules that a history breaks. It must end so that the model can answer."""
     natives = as_list(body.get("messages"))
     messages = [mapping(native) for native in natives]
     found = [] if natives else [_fault("history_empty")]
@@ -111,7 +111,7 @@ def _content(n: int, message: Json, *, last: bool) -> Iterator[HistoryFault]:
 
 
 def _text(block: Any) -> str | None:
-    """Return the text of a text block; None for any other block."""
+    """Return the text of a text block, or None for another block."""
     text = mapping(block).get("text")
     return text if mapping(block).get("type") == "text" and isinstance(text, str) else None
 
@@ -132,7 +132,7 @@ def _each_call(n: int, message: Json, vendor: str) -> Iterator[HistoryFault]:
 
 
 def _pairs(messages: list[Json]) -> Iterator[HistoryFault]:
-    """Check that tool messages follow each message with calls, one for each call."""
+    """Check that each message with calls is followed by one tool message for each call."""
     asked, answered, at = list[str](), list[str](), 0
     for n, message in enumerate([*messages, Json()]):
         if message.get("role") == "tool":

@@ -17,10 +17,10 @@ from continuation.wire.vendors import HISTORY, SERVER, tables
 
 @dataclass(frozen=True)
 class SimulatedVendor:
-    """The behaviour of one vendor's server; the fields are the keys of its table."""
+    """The behaviour of one vendor's server. The fields are the keys of its table."""
 
     name: str
-    # Keys that the dialect reads as well.
+    # Keys that the dialect also reads.
     prefill: str = "none"
     prefill_path: str = ""
     prefill_echoes: bool = False
@@ -53,21 +53,21 @@ class SimulatedVendor:
     order_type: str | None = None
     order_code: str | None = None
     errors: Mapping[str, str] = field(default_factory=dict[str, str])
-    # The rules of its histories.
+    # The rules for histories.
     checked: bool = False
     streams: bool = True
     tolerates: tuple[str, ...] = ()
 
     @property
     def limits(self) -> tuple[str, ...]:
-        """The parameters of the limit that are read; the first one in a request counts."""
+        """The names of the limit that the server reads. The first one in a request counts."""
         both = ("max_completion_tokens", "max_tokens")
         return (self.limit,) if self.limit_only else both
 
 
 @cache
 def vendors() -> Mapping[str, SimulatedVendor]:
-    """Return every vendor that can be simulated, by name; raises ValueError for an unknown key."""
+    """Return the vendors that can be simulated, by name. Raises ValueError for an unknown key."""
     own = {each.name for each in fields(SimulatedVendor)} - {"name", "tolerates"}
     vendors_by_name: dict[str, SimulatedVendor] = {}
     for name, table in tables().items():
@@ -81,13 +81,13 @@ def vendors() -> Mapping[str, SimulatedVendor]:
         dialect = {key: value for key, value in table.items() if key in own}
         demands = {key: value for key, value in history.items() if key != "models"}
         values: dict[str, Any] = {**dialect, **server, **demands}
-        # TOML's arrays are lists; they become tuples, so that nothing can change them.
+        # Arrays of TOML are lists. They become tuples, so that nothing can change them.
         frozen: dict[str, Any] = {k: tuple(v) if is_list(v) else v for k, v in values.items()}
         vendors_by_name[name] = SimulatedVendor(name, **frozen)
     return MappingProxyType(vendors_by_name)
 
 
-#: Changes that a scenario may apply to any vendor, as different hosts have them over time.
+#: Changes that a scenario may apply to any vendor. Real hosts have them at some time.
 QUIRKS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "max-tokens-only": {"limit": "max_tokens", "limit_only": True, "refuses_other_limit": True},
@@ -103,9 +103,9 @@ QUIRKS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 
 def find_vendor(name: str, quirks: str = "") -> SimulatedVendor:
-    """Return a vendor with quirks applied; several are joined by `+`.
+    """Return a vendor with quirks. Several quirks are joined by `+`.
 
-    Raises ValueError naming what is unknown and what is possible.
+    Raises ValueError for an unknown vendor or quirk; its text has the known ones.
     """
     if name not in vendors():
         raise ValueError(f"vendor: {name!r} is none of {', '.join(vendors())}")

@@ -1,1 +1,1 @@
-"""The simulated provider's side of `openai_responses`."""
+"""The simulator of the format `openai-responses`."""

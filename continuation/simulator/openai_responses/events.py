@@ -1,6 +1,6 @@
-"""Writes a reply in Responses' format: output items, the response, the events of a stream.
+"""Writes a reply in Responses' format: output items, the response, and the events of a stream.
 
-The events are numbered without a gap; no `[DONE]` follows them.
+The numbers of events have no gaps. No `[DONE]` follows them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ResponsesReplyWriter:
         self._freeform = {tool.get("name") for tool in tools if tool.get("type") == "custom"}
 
     def response(self) -> Json:
-        """Return the finished response; if it is incomplete, so is its last item."""
+        """Return the finished response. If it is incomplete, its last item is incomplete, too."""
         reply, status = self._reply, "incomplete"
         if reply.stop in _ENDED:
             status = "completed"
@@ -73,7 +73,7 @@ class ResponsesReplyWriter:
         for n, block in enumerate(reply.blocks):
             whole = status == "completed" or n < last
             output.append(self._item(block, "completed" if whole else "incomplete"))
-        # An empty answer that ended by itself costs two tokens.
+        # An empty answer with a normal end costs two tokens.
         output_tokens = spent(reply) or (2 if status == "completed" else 0)
         prompt_tokens = input_tokens(self._context)
         counted = {
@@ -158,7 +158,7 @@ class ResponsesReplyWriter:
             started = _emptied(item, "content", "summary", "arguments", "input")
             if "status" in item:
                 started["status"] = "in_progress"
-            if "encrypted_content" in item:  # incomplete at the start, as with OpenAI
+            if "encrypted_content" in item:  # OpenAI's is incomplete at the start, too
                 whole = item["encrypted_content"]
                 started["encrypted_content"] = whole[: len(whole) // 2]
             yield {"type": "response.output_item.added", **position, "item": started}
@@ -168,7 +168,7 @@ class ResponsesReplyWriter:
         yield {"type": f"response.{response['status']}", "response": response}
 
     def _within(self, item: Json) -> Iterator[tuple[str, Json]]:
-        """Yield the events between an item's start and its end: the kind, and its fields."""
+        """Yield the events between an item's start and its end, each as its kind and its fields."""
         match kind := item.get("type"):
             case "message":
                 for number, part in enumerate(item["content"]):
@@ -194,7 +194,7 @@ class ResponsesReplyWriter:
                 for step in ("in_progress", "searching", "completed"):
                     yield f"web_search_call.{step}", {}
             case _:
-                pass  # other items have no events between start and end
+                pass  # other items have no events between their start and their end
 
     def _within_part(self, part: Json) -> Iterator[tuple[str, Json]]:
         """Yield the events between the start and the end of a part of a message."""

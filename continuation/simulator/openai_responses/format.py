@@ -1,4 +1,4 @@
-"""The simulated Responses API of OpenAI's, and the requests that it refuses."""
+"""The simulated Responses API of OpenAI, and the requests that it refuses."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from continuation.wire.json_values import as_int, mapping
 # -- what is refused
 
 SMALLEST = 16
-"""The smallest output limit, in tokens."""
+"""The smallest output limit in tokens."""
 
 
 def settings(context: ResponsesContext) -> Iterator[Refusal]:
-    """Refuse a wrong limit, an unknown model, and reasoning that the model does not have."""
+    """Refuse an invalid limit, an unknown model, and reasoning that the model does not have."""
     body, most = context.body, context.model.ceiling
     if context.streamed and not find_vendor("openai", context.scenario.quirks).streams:
         yield unverified()
@@ -48,7 +48,7 @@ def settings(context: ResponsesContext) -> Iterator[Refusal]:
     if not context.served:
         text = f"The requested model '{context.name}' does not exist."
         yield Refusal(text, code="model_not_found", param="model")
-    if requested is not None and requested > most:  # worded as Chat Completions does
+    if requested is not None and requested > most:  # the text is like that of Chat Completions
         text = (
             f"max_output_tokens is too large: {requested}. This model supports at most {most}"
             f" output tokens, whereas you provided {requested}."
@@ -65,7 +65,7 @@ def _unsupported(name: str) -> Refusal:
 
 
 def stored(context: ResponsesContext) -> Iterator[Refusal]:
-    """Refuse what is named and not stored: a response, items. Conversations are not stored here."""
+    """Refuse the names of responses and items that are not stored. Conversations are not stored."""
     name, store = context.anchor, context.store
     if name is not None and not context.scenario.chain:
         yield _unsupported("previous_response_id")
@@ -81,7 +81,7 @@ def stored(context: ResponsesContext) -> Iterator[Refusal]:
 
 
 def reasoning_stored(context: ResponsesContext) -> Iterator[Refusal]:
-    """Refuse an item of a stored response that does not follow the reasoning it came from."""
+    """Refuse an item of a stored response if its reasoning does not directly precede it."""
     for n, item in context.new:
         name = str(item.get("id"))
         wanted = context.store.reasoning.get(name)
@@ -98,10 +98,10 @@ _INVALID_VALUES = ("role_invalid", "content_type_invalid", "input_type_invalid",
 
 
 def history(context: ResponsesContext) -> Iterator[Refusal]:
-    """Refuse an invalid history; a call without a result is one, as the model is to answer now.
+    """Refuse an invalid history. A call without a result is invalid, because the model must answer.
 
-    What the server itself holds is valid, except for a call whose output the request owes; indexes
-    in errors count only the items that the request brings itself.
+    Stored items are valid, except for a call without an output in the request. Indexes in errors
+    count only the items in the request.
     """
     held = context.held
 
@@ -167,7 +167,7 @@ class ResponsesFormat(Format[ResponsesContext]):
         return "other" if what else None
 
     def context(self, request: Recorded) -> ResponsesContext:
-        """Read a request; a server that forgets or never keeps has nothing stored."""
+        """Parse a request. A server that forgets, or that has no chains, has nothing stored."""
         scenario = request.scenario
         store = Archive()
         if scenario.chain and not scenario.forgets:
@@ -186,17 +186,18 @@ class ResponsesFormat(Format[ResponsesContext]):
             thinks=model.thinking == "always" or (model.thinking != "none" and effort != "none"),
             shows_thinking=shows_reasoning(body),
             key=conversation_key(body.get("instructions"), prompt_turns[0].text),
+            endings={"aborted": "failed"},
         )
 
     def write(self, context: ResponsesContext, reply: Reply) -> Json | Iterable[Event]:
-        """Return the response as events or a body, and store it unless the request forbids it."""
+        """Return the response as events or a body, and store it unless the request says not to."""
         body = context.body
         writer = ResponsesReplyWriter(context, reply, self.new_id)
         response = writer.response()
         faults = (reply.drop, reply.error_after, reply.stall)
-        # An answer that a fault interrupts was never finished, so it is not stored.
+        # An answer that a fault interrupts is not stored, because it was not finished.
         if all(fault is None for fault in faults):
-            # A server that forgets stores it too: a later scenario may not forget.
+            # A server that forgets also stores it, because a later scenario may not forget.
             store = self._stores.setdefault(context.credential, Archive())
             if body.get("store") is not False:
                 store.add(StoredResponse(response, listed(context.items, self.new_id)))
@@ -219,7 +220,7 @@ class ResponsesFormat(Format[ResponsesContext]):
                 return self.refused(Refusal(f"Response with id '{name}' not found.", 404), request)
             case "GET", "responses", name:
                 return self.json(200, store.responses[name].response)
-            case "GET", "responses", name, "input_items":  # all in one page, oldest first
+            case "GET", "responses", name, "input_items":  # one page has all, the oldest first
                 read = store.responses[name].context
                 return self.json(200, {"object": "list", "data": read, "has_more": False})
             case "DELETE", "responses", name:
@@ -236,7 +237,7 @@ class ResponsesFormat(Format[ResponsesContext]):
 
 
 def _tail(path: str) -> list[str]:
-    """Return a path's segments from the last `responses` on; empty if there is none."""
+    """Return a path's segments from the last `responses` on, or `[]`."""
     parts = path.strip("/").split("/")
     indexes = [n for n, part in enumerate(parts) if part == "responses"]
     return parts[indexes[-1] :] if indexes and len(parts) - indexes[-1] <= 3 else []

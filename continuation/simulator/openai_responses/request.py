@@ -1,4 +1,4 @@
-"""Reads a Responses request: the items the model reads, the credential, the size in tokens."""
+"""Parses a Responses request: the items that the model reads, the credential, the tokens."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class ResponsesContext(Context):
     """A Responses request, its model's limits, and the storage of its credential.
 
     `anchor`: the id of the response that it continues. `brought`: the items of its `input`.
-    `items`: all items the model reads, oldest first; the first `held` of them came from storage,
-    `new` are the others, each with its index in `items`. References to items that are not stored
-    are ignored.
+    `items`: all items that the model reads, the oldest first. `held`: the number of first items
+    that are from storage. `new`: the other items, each with its index in `items`. References to
+    items that are not stored are ignored.
     """
 
     def __init__(self, request: Recorded, model: ModelLimits, known: bool, store: Archive) -> None:
@@ -47,16 +47,16 @@ def credential(request: Recorded) -> str:
 
 
 def is_reference(item: Any) -> bool:
-    """Whether an item is only a reference to another; its type may be left out."""
+    """Whether an item is only a reference to another item. Its type may be missing."""
     fields = mapping(item)
     return fields.get("type") == "item_reference" or set(fields) == {"id"}
 
 
 def turns(listed: list[Any]) -> list[PromptTurn]:
-    """Return user and assistant turns; adjacent items of one role are one turn.
+    """Return user and assistant turns. Adjacent items of one role are one turn.
 
-    An assistant turn at the end is left out: it is finished, so the model does not continue it but
-    answers the turn before it.
+    An assistant turn at the end is dropped. It is finished, so the model does not continue it: it
+    answers the turn before.
     """
     prompt_turns: list[PromptTurn] = []
     for item in map(mapping, listed):
@@ -74,7 +74,7 @@ def turns(listed: list[Any]) -> list[PromptTurn]:
 
 
 def listed(items: list[Any], new_id: Callable[[str], str]) -> list[Json]:
-    """Return input items as the API stores and lists them: with ids, content as blocks."""
+    """Return input items as the API stores and lists them: with ids, and with blocks as content."""
     entries: list[Json] = []
     for item in map(mapping, items):
         kind, content = kind_of(item), item.get("content")
@@ -91,7 +91,7 @@ def listed(items: list[Any], new_id: Callable[[str], str]) -> list[Json]:
 
 
 def item_id(item: Mapping[str, Any], new_id: Callable[[str], str]) -> str:
-    """Return the item's id, or a new one with the prefix of its type."""
+    """Return the item's id, or a new id with the prefix of its type."""
     kind = kind_of(item)
     return str(item.get("id") or new_id(_PREFIXES.get(kind, kind.split("_")[0] or "item")))
 
@@ -110,7 +110,7 @@ _PREFIXES = {
 
 
 def input_tokens(context: ResponsesContext) -> int:
-    """Return the input in tokens: instructions, tools, items as JSON, four characters each."""
+    """Return the tokens of instructions, tools and items: their JSON, four characters each."""
     heads = [context.body[name] for name in ("instructions", "tools") if context.body.get(name)]
     read = (*heads, *context.items)
     return sum(tokens(json.dumps(part, sort_keys=True, ensure_ascii=False)) for part in read)

@@ -1,7 +1,7 @@
 """The rules for the input of a Responses request, as OpenAI's API enforces them.
 
-They are written from the provider's reference and error texts alone, and share nothing with the
-code that repairs histories: a wrong rule there must not be confirmed here. Sources: the API
+They are written only from the provider's reference and error texts. They share nothing with the
+code that repairs histories, so that a wrong rule there is not confirmed here. Sources: the API
 reference, and the error texts that public issues quote.
 """
 
@@ -62,17 +62,17 @@ _fault = RULES.fault
 
 _ROLES = ("user", "assistant", "system", "developer")
 _PREFIXES = {"message": "msg", "function_call": "fc", "reasoning": "rs", "custom_tool_call": "ctc"}
-"""Prefixes of item ids, for types whose prefix the server checks."""
+"""The types of items for which the server checks the prefix of the id -> the prefix."""
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 _NOT_OUTPUT = ("input_text", "text")
 _NOT_INPUT = ("output_text", "text", "refusal", "image", "image_url")
 _REASONING_FIELDS = frozenset({"id", "encrypted_content", "summary", "content"})
-"""Fields of which reasoning of this format has at least one."""
+"""Reasoning of this format has at least one of these fields."""
 _WITH_OUTPUT = ("function_call_output", "custom_tool_call_output")
 
 
 def faults(body: Json) -> list[HistoryFault]:
-    """Return the rules that an input breaks; its end must let the model answer."""
+    """Return the rules that an input breaks. It must end so that the model can answer."""
     items = as_list(body.get("input"))
     found = [] if items else [_fault("history_empty")]
     for n, item in enumerate(items):
@@ -122,7 +122,7 @@ def _item(n: int, kind: str, item: Json) -> Iterator[HistoryFault]:
 
 
 def _ids(items: list[Any], *, stored: bool) -> Iterator[HistoryFault]:
-    """Check the items' own ids: their form, their uniqueness, whether the server can know them."""
+    """Check the items' ids: their form, their uniqueness, and whether the server can know them."""
     seen = set[str]()
     for n, item in enumerate(items):
         fields, kind = mapping(item), kind_of(item)
@@ -140,7 +140,7 @@ def _ids(items: list[Any], *, stored: bool) -> Iterator[HistoryFault]:
 
 
 def _by_assistant(item: Any) -> bool:
-    """Whether the model wrote an item: reasoning, a call, a message of the assistant's."""
+    """Whether the model wrote an item: reasoning, a call, or a message of the assistant."""
     kind, fields = kind_of(item), mapping(item)
     if kind == "message":
         return fields.get("role") == "assistant"
@@ -149,7 +149,7 @@ def _by_assistant(item: Any) -> bool:
 
 
 def _dangling(items: list[Any]) -> Iterator[HistoryFault]:
-    """Check that another item of the model's follows each reasoning item."""
+    """Check that another item of the model follows each reasoning item."""
     for by_model, run in groupby(enumerate(items), lambda pair: _by_assistant(pair[1])):
         for n, item in reversed(list(run)) if by_model else ():
             if kind_of(item) != "reasoning" or not _REASONING_FIELDS & mapping(item).keys():
@@ -158,13 +158,13 @@ def _dangling(items: list[Any]) -> Iterator[HistoryFault]:
 
 
 def _fits(output: str, call: str) -> bool:
-    """Whether a type of output answers a type of call; codex answers shell calls as functions."""
+    """Whether a type of output is for a type of call. Codex answers shell calls as functions."""
     as_function = call == "local_shell_call" and output == "function_call_output"
     return as_function or output == PAIRED_CALLS[call]
 
 
 def _pairs(items: list[Any]) -> Iterator[HistoryFault]:
-    """Check that each call has one output, anywhere behind it, of the type that it asks for."""
+    """Check that each call has one output of the right type anywhere after it."""
     asked: dict[str, tuple[int, str]] = {}
     answered = set[str]()
     aliases: dict[str, str] = {}  # the output of a local shell call names the item
@@ -200,7 +200,7 @@ def _output(
 
 
 def _unanswered(items: list[Any], missing: dict[str, int]) -> Iterator[HistoryFault]:
-    """Yield the calls without an output; a text names all those of one answer of the model's."""
+    """Yield the calls without an output. The text names all such calls of one answer."""
     runs = groupby(enumerate(items), lambda pair: _by_assistant(pair[1]))
     for run in [{n for n, _ in pairs} for _, pairs in runs]:
         names = [name for name, n in missing.items() if n in run]

@@ -2,10 +2,10 @@
 
 It stores responses with their context, and their items, separately for each credential.
 
-The `encrypted_content` of reasoning is opaque to callers and checked when it comes back. It holds
-digests of the item's id, of the credential it was made for and of the reasoning itself, and a
-digest over all three. So the simulator recognizes content that was changed, moved to another item
-or made for another organization; content that it did not write it cannot check.
+The `encrypted_content` of reasoning is opaque to callers, and is checked when a request has it. It
+has digests of the item's id, of the credential and of the reasoning, and a digest of these three.
+So the simulator recognizes content that was changed, moved to another item, or made for another
+organization. It cannot check content that it did not write.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from continuation.wire.responses_items import kind_of
 
 @dataclass(frozen=True)
 class StoredResponse:
-    """A stored response; `context` is all its input."""
+    """A stored response. `context` is its complete input."""
 
     response: Json
     context: list[Json]
@@ -34,8 +34,8 @@ class StoredResponse:
 class Archive:
     """The storage of one credential.
 
-    `items`: by id, from the output or the input of a stored response. `reasoning`: by an item's id,
-    the id of the reasoning item that must come right before it.
+    `items`: the items in the output or the input of stored responses, by id. `reasoning`: an item's
+    id -> the id of the reasoning item that must directly precede it.
     """
 
     responses: dict[str, StoredResponse] = field(default_factory=dict[str, StoredResponse])
@@ -59,11 +59,11 @@ class Archive:
                 self.items.pop(item["id"], None)
 
     def history(self, response: str | None) -> list[Json]:
-        """Return the items of a stored response, after its context; none if it is not stored."""
+        """Return the context of a stored response and its items; `[]`: it is not stored."""
         stored = self.responses.get(response or "")
         if stored is None:
             return []
-        # Truncated reasoning, which no item follows, is stored, but not read again.
+        # Truncated reasoning, which no item follows, is stored, but the model does not read it.
         output = list(stored.response["output"])
         while output and kind_of(output[-1]) == "reasoning":
             output.pop()
@@ -73,7 +73,7 @@ class Archive:
 # -- sealed reasoning
 
 _PREFIX = "gAAAAABsimulated"
-"""How sealed content begins, as the real one does, also if what follows was changed."""
+"""The beginning of sealed content. OpenAI's content begins in the same way."""
 _MARK = base64.b64decode(_PREFIX)
 _KEY = "the simulator's own key"
 _UNREADABLE = "Encrypted content could not be decrypted or parsed."
@@ -89,7 +89,7 @@ def seal_reasoning(item: str, credential: str, text: str) -> str:
 def reasoning_error(item: Mapping[str, Any], credential: str, *, strict: bool) -> str | None:
     """Return why an input item's encrypted content is refused; None: it is accepted.
 
-    `strict`: content that the simulator did not make is refused too.
+    `strict`: whether to refuse content that the simulator did not make.
     """
     content, name = item.get("encrypted_content"), item.get("id")
     if item.get("type") != "reasoning" or content is None:

@@ -30,7 +30,7 @@ class Ran(Turn):
         return make(base_url=url, api_key=self.key, max_retries=self.retries)
 
     def create(self, client: Any, request: dict[str, Any]) -> Any:
-        return client.messages.create(**request, timeout=LONG)
+        return client.messages.create(**{"timeout": LONG, **request})
 
     def stream(self, client: Any, request: dict[str, Any]) -> Any:
         return client.messages.stream(**request)
