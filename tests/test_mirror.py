@@ -8,8 +8,8 @@ import pytest
 
 TESTS = Path(__file__).parent
 HOUSE = TESTS.parent
-BESIDE = {"benchmarks", "frameworks", "public", "support"}
-"""Folders that test no one room: the figures, other people's code on ours, the API, the helpers."""
+BESIDE = {"benchmarks", "frameworks", "public", "real", "support"}
+"""Folders that test no one room: the figures, frameworks, the API, a real server, the helpers."""
 
 FOLDERS = sorted({path.parent.relative_to(TESTS) for path in TESTS.glob("*/**/test_*.py")})
 

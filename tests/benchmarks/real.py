@@ -218,7 +218,7 @@ def measured(url: str, model: str, count: int, step: int) -> Iterator[tuple[str,
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="few tasks, every eighth token")
+    parser.add_argument("--quick", action="store_true", help="few tasks, every ninth token")
     parser.add_argument("--model", choices=("tasks", "recites"), action="append")
     parser.add_argument("--failures", type=int, default=0, help="print so many of each way")
     given = parser.parse_args()
@@ -226,7 +226,7 @@ def main() -> int:
         sys.exit(why)
     console = Console(width=140)
     for model in given.model or ("tasks", "recites"):
-        count, step = (4, 8) if given.quick else (12, 2)
+        count, step = (2, 9) if given.quick else (12, 2)
         table = Table(
             *COLUMNS,
             title=f"model {model}; lost and damaged per 100,000 characters",
@@ -234,8 +234,8 @@ def main() -> int:
         )
         with llama(model) as url:
             for way, tally in measured(url, model, count, step):
-                table.add_row(*tally.row(way))
-                print(way, dict(tally.outcomes), file=sys.stderr, flush=True)
+                table.add_row(*(row := tally.row(way)))
+                print(*row, dict(tally.outcomes), sep="; ", file=sys.stderr, flush=True)
                 for whole, text in tally.failures[: given.failures]:
                     print(f"  wanted {whole!r}\n  got    {text!r}", file=sys.stderr)
         console.print(table)
