@@ -85,6 +85,7 @@ ENDINGS = {
         "promise", True, tables='unkept_promise = "ask"\n', agents=WITH_TOOLS
     ),
     "`repeats`": Ending("repeats"),
+    "`repeats`, `stop_repetition = true`": Ending("repeats", tables="stop_repetition = true\n"),
     "`call-stays-cut`": Ending("call-stays-cut", agents=WITH_TOOLS),
     "`always-cut`": Ending("always-cut", call=False),
     "a recovery that fails": Ending("always-cut", call=False, settings=NEVER_AGAIN),
