@@ -37,7 +37,7 @@ class Task:
 
     def score(self, text: str) -> float:
         """Return the share of the right answer's lines that `text` has in the same places."""
-        wanted, got = self.answer.split("\n"), text.strip().split("\n")
+        wanted, got = self.answer.strip().split("\n"), text.strip().split("\n")
         right = sum(a == b for a, b in zip(wanted, got, strict=False))
         return right / max(len(wanted), len(got))
 

@@ -41,28 +41,17 @@ class Stage:
     rows: tuple[int, int]
     continues: float
     """The share of chats that contain a turn that asks to continue."""
-    stress: float = 1.0
-    """How much the first tokens of an answer count, by which a model shows where it continues."""
 
 
 STAGES = {
     "tasks": [
-        [
-            Stage(200, 96, 24, (2, 4), 0.0),
-            Stage(350, 192, 12, (2, 8), 0.4),
-            Stage(350, 320, 8, (3, 12), 0.5),
-            Stage(200, 512, 5, (6, 18), 0.5),
-        ],
-        [
-            Stage(400, 256, 10, (2, 8), 0.85, stress=5.0),
-            Stage(250, 448, 6, (6, 14), 0.85, stress=5.0),
-        ],
+        Stage(200, 96, 24, (2, 4), 0.0),
+        Stage(350, 192, 12, (2, 8), 0.4),
+        Stage(350, 320, 8, (3, 12), 0.5),
+        Stage(200, 512, 5, (6, 18), 0.5),
     ],
-    "recites": [[Stage(250, 400, 3, (0, 0), 0.0)]],
+    "recites": [Stage(250, 400, 3, (0, 0), 0.0)],
 }
-"""Each phase begins with a new optimizer, and ends with a low rate."""
-_FIRST = 8
-"""The first tokens of an answer, for `Stage.stress`."""
 
 
 def weights(key: Any) -> dict[str, Any]:
@@ -197,23 +186,18 @@ def batch(
         at = stage.length + 1
         while at > stage.length:
             made: list[int] = []
-            wanted: list[float] = []
+            wanted: list[bool] = []
             for text, learn in chat(draw, stage):
                 piece = coder.encode(text, add_special_tokens=False).ids
                 made += piece
-                wanted += [float(learn)] * len(piece)
-                if learn:
-                    first = len(wanted) - len(piece)
-                    wanted[first : first + _FIRST] = [stage.stress] * min(_FIRST, len(piece))
+                wanted += [learn] * len(piece)
             at = len(made)
         ids[row, :at], learnt[row, :at] = made, wanted
     return ids, learnt
 
 
-def train(
-    model: dict[str, Any], chat: Callable[..., Chat], stages: list[Stage], coder: Any, seed: int
-) -> dict[str, Any]:
-    draw = random.Random(seed)
+def train(chat: Callable[..., Chat], stages: list[Stage], coder: Any) -> dict[str, Any]:
+    model, draw = weights(jax.random.key(SEED)), random.Random(SEED)
     total, done, began = sum(stage.steps for stage in stages), 0, time.monotonic()
     rate = optax.warmup_cosine_decay_schedule(0.0, 1.0, 50, total, 0.05)
     optimizer = optax.chain(
@@ -246,9 +230,7 @@ CHATS = {"tasks": task_chat, "recites": document_chat}
 if __name__ == "__main__":
     what, file = sys.argv[1:]
     coder = tokenizer.train(tokenizer.of_tasks(), VOCABULARY)
-    found = weights(jax.random.key(SEED))
-    for phase, stages in enumerate(STAGES[what]):
-        found = train(found, CHATS[what], stages, coder, SEED + phase)
+    found = train(CHATS[what], STAGES[what], coder)
     sizes = {
         "context": CONTEXT,
         "width": WIDTH,
