@@ -223,6 +223,8 @@ class Evidence:
     """The text that a recovery would continue is not empty."""
     in_word: bool = False
     """The text that a recovery would continue ends with a letter or a digit."""
+    open_end: bool = False
+    """That text ends where no complete text does: after a comma, in a table's row, in code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +251,7 @@ LABELS: tuple[Label, ...] = (
         when={"stop": NORMAL, "call": WHOLE, "args_verified": False, "at_limit": True}),
     Label("ended at its limit, where an answer cannot end", Stop.LENGTH,
         when={"stop": NORMAL, "call": NONE, "used_up": True},
-        either=({"in_word": True},
+        either=({"in_word": True}, {"at_limit": True, "written": True, "open_end": True},
                 {"structured": True, "written": True, "parses": False},
                 {"written": False, "text": False, "not_resumable": False})),
     Label("keeps its stop reason", when={}),

@@ -185,18 +185,26 @@ class Cut:
     def at_end(self) -> bool:
         """Whether a text may end here: not in a word, sentence, fence, table row or JSON."""
         text = self.text.rstrip()
-        if not text or self.fence is not None:
+        if not text or self.is_open:
             return False
+        in_row = self.form in {Form.JSON, Form.TABLE, Form.CSV}
+        return in_row or not text[-1].isalnum() or not self.inside_line
+
+    @property
+    def is_open(self) -> bool:
+        """Whether no text ends here: in a code block, a row of a table or JSON, after a comma."""
+        text = self.text.rstrip()
+        if not text or self.fence is not None:
+            return bool(text)
         if self.form is Form.JSON:
             try:
                 json.loads(text)
             except (ValueError, RecursionError):
-                return False
-            return True
+                return True
+            return False
         if self.form in {Form.TABLE, Form.CSV} and self.inside_line:
-            return text.endswith("|")
-        opens = text[-1] in ",;:" or unicodedata.category(text[-1]) in {"Pd", "Ps"}
-        return not opens and (not text[-1].isalnum() or not self.inside_line)
+            return not text.endswith("|")
+        return text[-1] in ",;:" or unicodedata.category(text[-1]) in {"Pd", "Ps"}
 
     @property
     def in_prose(self) -> bool:

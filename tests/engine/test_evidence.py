@@ -93,6 +93,8 @@ JSON: dict[str, Any] = {"written": True, "structured": True}
         pytest.param(END, replace(FULL, in_word=True), True, id="within a sentence"),
         pytest.param(END, replace(OVER, in_word=True), True, id="within a word"),
         pytest.param(END, FULL, False, id="after a full stop"),
+        pytest.param(END, replace(FULL, open_end=True), True, id="after a comma"),
+        pytest.param(END, replace(OVER, open_end=True), False, id="after a comma, beyond"),
         pytest.param(END, Evidence(**MIDST), False, id="within its limit"),
         pytest.param(replace(END, text=False), replace(FULL, **EMPTY), True, id="no text at all"),
         pytest.param(replace(END, text=False), Evidence(), False, id="no text below"),

@@ -74,3 +74,38 @@ def test_a_model_that_says_nothing_when_asked_once_is_reported(dialect: str, how
         ran = play(MAKES[dialect](), how, sim, request(dialect, LIMIT, {}), AT_CEILING)
     assert ran.text == text_of(1, "x")
     assert ran.told.outcome is Outcome.PARTIAL
+
+
+ENDINGS = {
+    "a comma": "One, two, ",
+    "a colon": "These are the steps:\n",
+    "a row of a table": "\n\n| a | b |\n|---|---|\n| 1 ",
+    "an open code block": "\n\n```python\nprint(1)\n",
+    "a bracket": "It is here (",
+}
+
+
+@pytest.mark.parametrize("dialect", FORMATS)
+@pytest.mark.parametrize("how", BOTH)
+@pytest.mark.parametrize("text", ENDINGS.values(), ids=list(ENDINGS))
+def test_a_normal_stop_reason_is_wrong_where_no_text_ends_at_the_limit(
+    dialect: str, how: How, text: str
+) -> None:
+    """llama.cpp's Responses call every answer complete (`tests/real`)."""
+    if dialect == "openai-chat" and how != "sync":
+        pytest.skip("a stream of Chat counts its tokens only on demand")
+    with Simulator() as sim:
+        sim.script([end(text_of(1, text)), end("Rest.")])
+        ran = play(MAKES[dialect](), how, sim, request(dialect, LIMIT, {}), AT_CEILING)
+        assert len(sim.posts) == 2
+    assert ran.told.outcome is Outcome.HEALED
+    assert ran.text.endswith("Rest.")
+
+
+@pytest.mark.parametrize("dialect", FORMATS)
+def test_a_text_that_may_end_at_its_limit_is_complete(dialect: str) -> None:
+    with Simulator() as sim:
+        sim.script([end(text_of(1, " It is done."))])
+        ran = play(MAKES[dialect](), "sync", sim, request(dialect, LIMIT, {}), AT_CEILING)
+        assert len(sim.posts) == 1
+    assert ran.told.outcome is Outcome.COMPLETE
