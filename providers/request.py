@@ -121,6 +121,8 @@ class BaseRequest(ABC):
     """Whether the request demands structured output."""
     can_drop_schema: bool = True
     """Whether a recovery may drop the constraint on structured output."""
+    always_completed: bool = False
+    """Whether the server gives truncated answers a normal stop reason, too."""
     unbounded: bool = False
     """Whether the request has no limit, and the server then allows the model's ceiling."""
     ceiling: int | None = None

@@ -223,6 +223,8 @@ class Evidence:
     """The text that a recovery would continue is not empty."""
     in_word: bool = False
     """The text that a recovery would continue ends with a letter or a digit."""
+    always_completed: bool = False
+    """The server gives truncated answers a normal stop reason, too."""
     open_end: bool = False
     """That text ends where no complete text does: after a comma, in a table's row, in code."""
 
@@ -252,6 +254,7 @@ LABELS: tuple[Label, ...] = (
     Label("ended at its limit, where an answer cannot end", Stop.LENGTH,
         when={"stop": NORMAL, "call": NONE, "used_up": True},
         either=({"in_word": True}, {"at_limit": True, "written": True, "open_end": True},
+                {"at_limit": True, "written": True, "always_completed": True},
                 {"structured": True, "written": True, "parses": False},
                 {"written": False, "text": False, "not_resumable": False})),
     Label("keeps its stop reason", when={}),

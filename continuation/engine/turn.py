@@ -387,6 +387,7 @@ class Turn:
             parses=full and request.structured and answer.parses(),
             written=bool(text),
             in_word=text[-1:].isalnum(),
+            always_completed=request.always_completed,
             open_end=full and Cut(text).is_open,
         )
         result = believed(result, evidence)

@@ -44,6 +44,7 @@ class Profile:
     limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     limit_only: bool = False
     default_limit_is_ceiling: bool = False
+    always_completed: bool = False
     terminal: Literal["required", "done", "optional"] = "done"
     stream_options: bool = False
     stream_above: int | None = None
@@ -227,6 +228,7 @@ _READERS: Final[Mapping[str, Reader]] = {
     "limit": _one_of("max_tokens", "max_completion_tokens"),
     "limit_only": _FLAG,
     "default_limit_is_ceiling": _FLAG,
+    "always_completed": _FLAG,
     "terminal": _one_of("required", "done", "optional"),
     "stream_options": _FLAG,
     "stream_above": (_tokens, "a whole number of tokens, 0 for none"),

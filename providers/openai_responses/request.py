@@ -74,6 +74,7 @@ class ResponsesRequest(OpenAIRequest):
         forced = chosen not in {"", "auto", "none"}
         self.structured = forced or kind not in {"", "text"}
         self.can_drop_schema = not forced
+        self.always_completed = self._vendor.always_completed
         self.unbounded = self.limit is None and self._vendor.default_limit_is_ceiling
 
     def _answers_tool(self, last: Json) -> bool:

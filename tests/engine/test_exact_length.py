@@ -109,3 +109,15 @@ def test_a_text_that_may_end_at_its_limit_is_complete(dialect: str) -> None:
         ran = play(MAKES[dialect](), "sync", sim, request(dialect, LIMIT, {}), AT_CEILING)
         assert len(sim.posts) == 1
     assert ran.told.outcome is Outcome.COMPLETE
+
+
+@pytest.mark.parametrize("how", BOTH)
+def test_a_server_that_calls_every_answer_complete_is_not_believed_at_the_limit(how: How) -> None:
+    config = chat.playing(AT_CEILING, like="llamacpp")
+    with Simulator() as sim:
+        sim.script([end(text_of(1, " It is done.")), end(" Rest.")])
+        asked = request("openai-responses", LIMIT, {})
+        ran = play(MAKES["openai-responses"](), how, sim, asked, config)
+        assert len(sim.posts) == 2
+    assert ran.text.endswith("It is done. Rest.")
+    assert ran.told.outcome is Outcome.HEALED

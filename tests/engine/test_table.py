@@ -188,12 +188,15 @@ ended at its limit, and its call cannot prove that it is complete | end call=who
 ended at its limit, where an answer cannot end | end text | used_up in_word written | length none
 ended at its limit, where an answer cannot end | end text | used_up at_limit open_end written
   | length none
+ended at its limit, where an answer cannot end | end text
+  | used_up at_limit always_completed written | length none
 ended at its limit, where an answer cannot end | end text | used_up structured written | length none
 ended at its limit, where an answer cannot end | end | used_up | length none
 keeps its stop reason | end call=whole -args_verified | used_up | end whole
 keeps its stop reason | end call=whole | used_up at_limit | end whole
 keeps its stop reason | end text | in_word written | end none
 keeps its stop reason | end text | used_up open_end written | end none
+keeps its stop reason | end text | used_up always_completed written | end none
 keeps its stop reason | end text | used_up written | end none
 keeps its stop reason | end text | used_up structured written parses | end none
 keeps its stop reason | end | used_up structured written parses | end none
