@@ -388,7 +388,7 @@ class Turn:
             written=bool(text),
             in_word=text[-1:].isalnum(),
             always_completed=request.always_completed,
-            open_end=full and Cut(text).is_open,
+            open_end=full and result.stop.is_end and Cut(text).is_open,
         )
         result = believed(result, evidence)
         if beside is None:
@@ -633,7 +633,8 @@ class Turn:
             written=bool(before.strip()),
             no_prefill=budget.learned.get(budget.key).no_prefill,
             prefilled=self._prefilled,
-            made_progress=held.made_progress,
+            # A dropped attempt shows nothing: its text may still have been held by the seam.
+            made_progress=held.made_progress or held.stop is Stop.DROPPED,
         )
         if (way := choose(WAYS, facts).then) is Way.RETRY_SMALLER:
             prompt = cut_call_guidance(*answer.cut_call)

@@ -121,3 +121,19 @@ def test_a_server_that_calls_every_answer_complete_is_not_believed_at_the_limit(
         assert len(sim.posts) == 2
     assert ran.text.endswith("It is done. Rest.")
     assert ran.told.outcome is Outcome.HEALED
+
+
+@pytest.mark.parametrize("second", [1, 2, 3, 4, 6])
+def test_a_prefill_that_drops_early_is_followed_by_another(second: int) -> None:
+    """What it had brought may still be held by the seam: that is no refusal to continue."""
+    config: Any = chat.playing(AT_CEILING, like="vllm")
+    text = text_of(1, " It is done.")
+    scenario = Scenario(vendor="vllm", deltas=4, drop={1: 6, 2: second})
+    with Simulator(text, scenario) as sim:
+        ran = play(
+            MAKES["openai-chat"](), "sync-stream", sim, request("openai-chat", 900, {}), config
+        )
+        last = [post.body["messages"][-1]["role"] for post in sim.posts[1:] if post.body]
+    assert last == ["assistant", "assistant"]
+    assert ran.text == text
+    assert ran.told.outcome is Outcome.HEALED
