@@ -22,9 +22,9 @@ are made when an answer turns out to be truncated.
 Bounds: the model answers at most one first attempt, one escalation, `max_recoveries` recoveries and
 `max_drop_recoveries` attempts after drops. A recovery that completes a call may take two requests,
 one for its text and one for missing arguments. If policy asks for them, one attempt with less
-thinking, one for smaller calls and one for an announced call follow. Retries and corrected requests
-count with all these against `max_attempts`. A provider's own hops (up to `budget.HOPS`) and the one
-look-up of a ceiling do not count.
+thinking, one for smaller calls, one for an announced call and one behind a repetition follow.
+Retries and corrected requests count with all these against `max_attempts`. A provider's own hops
+(up to `budget.HOPS`) and the one look-up of a ceiling do not count.
 """
 
 from __future__ import annotations

@@ -455,7 +455,8 @@ class Judgement:
         for size in _borders(text, head):
             if _goes_round_early(head, size) or self._before.unsure_in_run(head, size):
                 continue
-            # No line goes on with all lines from the top, down to its own beginning.
+            # The text stops inside a line. A continuation of that line cannot repeat every line
+            # from the first one up to this one, so the model has begun its answer again.
             least = 0 if self._cut.inside_line and "\n" in head[:size] else _TOP
             if size >= max(least, len(text.lstrip())) and novelty("", head[:size]) >= _ALL_BITS:
                 score = _SURE

@@ -6,7 +6,8 @@ so a text that only resembles itself arrives a little later and complete. If the
 enough and many enough, and the request did not ask for them, the text runs away.
 
 A period is looked for where a line repeats an earlier line from its first character, or where the
-last `_MATCH` characters occur earlier. So at most that many characters of a second copy are shown.
+last `_MATCH` characters occur earlier. Before that is the case, the beginning of a second copy may
+be shown; if one piece of text brings several copies, all of them may be.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Repetition:
     def _add(self, piece: str) -> bool:
         """Add a piece; return whether it repeats what is one period before it."""
         length, text = len(self._end), self._end + piece
-        # With a period shorter than the piece, the slices overlap, which is what is meant.
+        # If the period is shorter than the piece, the slices overlap: the piece repeats itself.
         if self.period and text[length:] == text[length - self.period : -self.period]:
             self.copied += len(piece)
             same = True

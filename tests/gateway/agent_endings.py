@@ -51,7 +51,7 @@ NEVER_AGAIN = "status=" + "+".join(f"{attempt}:503" for attempt in range(2, 60))
 
 @dataclass(frozen=True)
 class Ending:
-    """One row: how an answer ends, and what the gateway is told about it."""
+    """One row of the table: the scenario to play, and the gateway's settings for it."""
 
     scenario: str
     completed: bool = False

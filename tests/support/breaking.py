@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass
@@ -22,7 +22,6 @@ class Breaking:
     rest: int | None = None
     url: str = ""
     connections: int = 0
-    _open: list[socket.socket] = field(default_factory=list[socket.socket])
 
     def serve(self, listening: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -34,7 +33,6 @@ class Breaking:
 
     def _relay(self, client: socket.socket, passes: int | None) -> None:
         with client, socket.create_connection(self.target) as server:
-            self._open += [client, server]
             threading.Thread(target=_pump, args=(client, server), daemon=True).start()
             _pump(server, client, passes)
 

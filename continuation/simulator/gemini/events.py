@@ -138,7 +138,7 @@ class GeminiReplyWriter:
         return [*listed[:index], self._with_signature(listed[index]), *listed[index + 1 :]]
 
     def _with_signature(self, part: Json) -> Json:
-        """Return a part with the signature of the reply's thinking, or unsigned if that is None."""
+        """Return a part with the thinking's signature; without one if the thinking has none."""
         scripted = [block.signature for block in self._reply.blocks if isinstance(block, Thinking)]
         signature = scripted[-1] if scripted else SIGNED
         if self._context.generation < 3 or signature is None:
