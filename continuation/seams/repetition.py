@@ -115,7 +115,9 @@ def runaway(text: str, allows: Callable[[str], float], shown: int = 0) -> int | 
     watch.feed(text)
     if not watch.runs_away:
         return None
-    start = _boundary(text, len(text) - watch.copied, watch.period)
+    # The line break that is assumed before the text may count as copied.
+    first = max(len(text) - watch.copied, watch.period)
+    start = _boundary(text, first, watch.period)
     begun = math.ceil(max(shown - start, 0) / watch.period)
     return min(start + begun * watch.period, len(text))
 

@@ -72,6 +72,13 @@ def test_what_repeats_itself_long_enough_runs_away(unit: str, piece: int) -> Non
     assert runaway(text, always) is None
 
 
+@pytest.mark.parametrize("unit", UNITS.values(), ids=list(UNITS))
+def test_of_a_text_that_is_nothing_else_the_first_copy_is_kept(unit: str) -> None:
+    length = runaway(unit * (LEAST_CHARACTERS // len(unit) + LEAST_COPIES), never)
+    assert length is not None
+    assert length >= len(unit)
+
+
 @pytest.mark.parametrize(
     "text",
     [
